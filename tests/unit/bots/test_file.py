@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stockade.bots.file import read_bot
-from stockade.bots.guidance import MAX_AGENTS_CHARS, front_matter, guidance, guidance_files
+from stockade.bots.surroundings import MAX_AGENTS_CHARS, front_matter, guidance, guidance_files
 from stockade.core.errors import UsageError
 from stockade.runtime.bots import find_bot, with_defaults
 from stockade.runtime.spec import RunSpec

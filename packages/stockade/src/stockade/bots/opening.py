@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from stockade.bots.guidance import guidance
 from stockade.bots.spec import BotSpec
-from stockade.bots.surroundings import surroundings
+from stockade.bots.surroundings import guidance, surroundings
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.ports import AnswerProtocol
 from stockade_sandbox.policy import FolderRule, Policy

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from stockade.core.ports import OnNetwork, OnProgress, Sandbox, Toolbox
+from stockade.core.ports import OnProgress, Sandbox, Toolbox
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import NetworkRequest
 
 IN_PROCESS = "python:"
 """On record before the name of a tool that is an object of the program that began the run."""
@@ -30,10 +31,10 @@ class ToolContext:
     search: str | None = None
     """The search engine that the user named."""
 
-    @property
-    def on_network(self) -> OnNetwork | None:
-        """The hearer of network requests, set by the loop before the sandbox is entered."""
-        return self.sandbox.on_network
+    def on_network(self, request: NetworkRequest) -> None:
+        """Puts it on record like those of the run's sandbox, whose hearer is set by the loop before it is entered."""
+        if self.sandbox.on_network is not None:
+            self.sandbox.on_network(request)
 
 
 MakeToolbox = Callable[[ToolContext], Toolbox]

@@ -82,7 +82,7 @@ async def probe_capabilities(
     progress = on_progress or silent
     if model.info.provider == "scripted":
         return model.info
-    file = _file(await anyio.to_thread.run_sync(_fingerprint, name))
+    file = user_cache_path("stockade") / "capabilities" / f"{await anyio.to_thread.run_sync(_fingerprint, name)}.json"
     if again:
         file.unlink(missing_ok=True)
     verdict = _remembered(file)
@@ -110,7 +110,8 @@ async def probe_capabilities(
         return model.info
     if held:
         verdict = verdict.model_copy(update={"parameters": model.info.parameters})
-        _remember(file, verdict)
+        with suppress(OSError):  # where it cannot be written, the trial is held again
+            write_whole(file, verdict.model_dump_json())
     source = "tried now" if held else f"tried on {time.strftime('%Y-%m-%d', time.localtime(verdict.at))}"
     return _with(model.info, verdict, source)
 
@@ -179,11 +180,7 @@ def _fingerprint(name: str) -> str:
         variables = PROVIDERS[parsed.provider].url_variables if parsed.provider in PROVIDERS else ()
         where = [os.environ.get(variable, "") for variable in variables]
         digest.update(json.dumps([parsed.name, *where]).encode())
-    return digest.hexdigest()
-
-
-def _file(fingerprint: str) -> Path:
-    return user_cache_path("stockade") / "capabilities" / f"{fingerprint[:32]}.json"
+    return digest.hexdigest()[:32]
 
 
 def _remembered(file: Path) -> Verdict | None:
@@ -192,9 +189,3 @@ def _remembered(file: Path) -> Verdict | None:
     except (OSError, ValueError):
         return None
     return verdict if verdict.version == _VERSION else None
-
-
-def _remember(file: Path, verdict: Verdict) -> None:
-    """A cache: where it cannot be written, the trial is held again."""
-    with suppress(OSError):
-        write_whole(file, verdict.model_dump_json())

@@ -137,7 +137,8 @@ class Transport:
                 await self._read(response, builder, on_text)
             return builder.answer(time.monotonic() - started)
         except ModelFailed:
-            _void(builder, on_text)
+            if on_text is not None and not (builder.empty and not builder.thoughts):
+                on_text(None)  # what the listener has heard of this answer does not count
             raise
 
     def _refusal(self, response: Response, said: bytes, path: str = "") -> ModelFailed:
@@ -275,9 +276,3 @@ class ServedModel(ABC):
     @abstractmethod
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         """One question, without patience."""
-
-
-def _void(builder: AnswerBuilder, on_text: OnText | None) -> None:
-    """What the listener has heard of this answer does not count."""
-    if on_text is not None and not (builder.empty and not builder.thoughts):
-        on_text(None)

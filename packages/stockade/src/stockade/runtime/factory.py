@@ -13,11 +13,11 @@ from anyio import to_thread
 from stockade import __version__
 from stockade.answers.action_codec import AUTO
 from stockade.approval.approver import Authoriser
-from stockade.bots.guidance import guidance_files
 from stockade.bots.model_profiles import ModelProfile, profile_of, reason
 from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
 from stockade.bots.spec import BotSpec
+from stockade.bots.surroundings import guidance_files
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted

@@ -240,7 +240,8 @@ async def _ask(client: httpx2.AsyncClient, address: httpx2.URL, bounds: Bounds, 
         if response.is_redirect and "location" in named:
             return parse(named.get_list("location")[0], address)
         if response.status_code >= 400:
-            raise ActionFailed(f"{address.host} answers HTTP {response.status_code} {_phrase(response)}".rstrip())
+            phrase = one_line(response.reason_phrase, 60)
+            raise ActionFailed(f"{address.host} answers HTTP {response.status_code} {phrase}".rstrip())
         kind = named.get("content-type", "").partition(";")[0].strip().lower()[:100]
         if kind and not kind.startswith(_READABLE) and not kind.endswith(("+xml", "+json")):
             raise ActionFailed(f"it is {one_line(kind, 60)}, not text")
@@ -263,10 +264,6 @@ async def unpacked(response: httpx2.Response, limit: int) -> bytes:
         if len(data) > limit or (unpacker is not None and unpacker.unconsumed_tail):
             raise too_large
     return bytes(data)
-
-
-def _phrase(response: httpx2.Response) -> str:
-    return one_line(bytes(response.extensions.get("reason_phrase", b"")).decode("latin-1"), 60)
 
 
 def _refused(text: str) -> str:

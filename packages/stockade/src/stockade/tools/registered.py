@@ -15,7 +15,6 @@ from stockade.tools.search import DuckDuckGo, SearchToolbox, SearXNG
 from stockade.tools.web import PageToolbox
 from stockade_sandbox.egress.proxy import Egress
 from stockade_sandbox.reading import ReadingRoom
-from stockade_sandbox.results import NetworkRequest
 
 DUCKDUCKGO = "duckduckgo"
 
@@ -38,11 +37,11 @@ def documents(context: ToolContext) -> Toolbox:
 
 def pages(context: ToolContext) -> Toolbox:
     """By the rules of the run's --net, through a proxy of its own."""
-    return PageToolbox(ThroughProxy(Egress.of(context.policy, _hearer(context))), _room(context))
+    return PageToolbox(ThroughProxy(Egress.of(context.policy, context.on_network)), _room(context))
 
 
 def search(context: ToolContext) -> Toolbox:
-    return SearchToolbox(lambda: engine(context.search, _room(context), _hearer(context)))
+    return SearchToolbox(lambda: engine(context.search, _room(context), context.on_network))
 
 
 def engine(wanted: str | None, room: ReadingRoom, on_network: OnNetwork) -> SearchEngine:
@@ -58,13 +57,3 @@ def python(context: ToolContext) -> Toolbox:
 
 def _room(context: ToolContext) -> ReadingRoom:
     return ReadingRoom(context.state / "reading")
-
-
-def _hearer(context: ToolContext) -> OnNetwork:
-    """Of requests, which belong on record like those of the run's sandbox."""
-
-    def heard(event: NetworkRequest) -> None:
-        if (on_network := context.on_network) is not None:
-            on_network(event)
-
-    return heard

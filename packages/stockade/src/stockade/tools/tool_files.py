@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 
 from stockade.core.data import Data, wrong_words
 from stockade.core.errors import UsageError
+from stockade.core.settings import listed
 from stockade.core.tools import NAME, ToolSpec
 from stockade.paths import PROJECT_FILE, parse_toml, read_regular
 from stockade.tools.function import short_schema
@@ -41,11 +42,7 @@ _MICROBOTS = {
 _MICROBOTS_FILE = {"src": "host", "dest": "inside", "permissions": "mode"}
 
 
-def _listed(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-Commands = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(max_length=MAX_COMMANDS)]
+Commands = Annotated[tuple[str, ...], BeforeValidator(listed), Field(max_length=MAX_COMMANDS)]
 """Bash, one after another; a single one may be written without a list."""
 
 
