@@ -10,7 +10,7 @@ from stockade_sandbox import Sandbox
 from stockade_sandbox.policy import policy_of
 from stockade_sandbox.toolchains import Toolchain, find, with_toolchains
 
-SYSTEM_PATH = "/usr/bin:/bin"
+SYSTEM_PATH, HOME = "/usr/bin:/bin", "/home/agent"
 
 
 @pytest.fixture
@@ -174,14 +174,14 @@ def test_broken_files_ask_for_nothing(text: str, folder: Path, home: Path) -> No
 def test_one_mount_inside_another_is_one(folder: Path) -> None:
     first = Toolchain("a", "", ("/opt/a", "/opt/a/b"), ("/opt/a/bin",))
     chosen = (first, Toolchain("b", "", ("/opt/ab",), ("/opt/b",)))
-    policy = with_toolchains(policy_of(folder, []), chosen, SYSTEM_PATH)
+    policy = with_toolchains(policy_of(folder, []), chosen, SYSTEM_PATH, HOME)
     assert [(rule.host, rule.inside, rule.mode) for rule in policy.lent] == [
         ("/opt/a", "/opt/a", "ro"),
         ("/opt/ab", "/opt/ab", "ro"),
     ]
     assert policy.environment == {"PATH": f"/opt/a/bin:/opt/b:{SYSTEM_PATH}"}
     assert policy.links == {str(folder): "/workspace"}
-    assert with_toolchains(policy_of(folder, []), (), SYSTEM_PATH) == policy_of(folder, [])
+    assert with_toolchains(policy_of(folder, []), (), SYSTEM_PATH, HOME) == policy_of(folder, [])
 
 
 def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> 
     (folder / ".venv" / "bin" / "python3").symlink_to(base / "bin" / "python3")
     (folder / ".venv" / "bin" / "pytest").write_text(f"#!{folder}/.venv/bin/python3\n")
     (folder / ".venv" / "bin" / "pytest").chmod(0o755)
-    policy = with_toolchains(policy_of(folder, []), find(folder, {"PATH": SYSTEM_PATH}, home), SYSTEM_PATH)
+    policy = with_toolchains(policy_of(folder, []), find(folder, {"PATH": SYSTEM_PATH}, home), SYSTEM_PATH, HOME)
     look = f"ls {home} {home}/.pyenv {home}/.pyenv/versions; touch {base}/new || echo refused; touch here; ls {folder}"
     with Sandbox(policy=policy) as box:
         assert box.exec(["pytest", "-q"]).text == f"three {folder}/.venv/bin/pytest -q\n"
@@ -202,3 +202,54 @@ def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> 
     assert {"refused", "here", "3.12.4"} <= set(words)
     assert not (folder / "here").exists()
     assert not (base / "new").exists()
+
+
+CACHED = {".cache/pip": "setup.py", ".cache/uv": "uv.lock", ".npm/_cacache": "package.json",
+          ".cargo/registry": "Cargo.toml", "go/pkg/mod": "go.mod"}  # fmt: skip
+
+
+def test_caches_of_package_managers_are_seen_where_the_folder_wants_them(folder: Path, home: Path) -> None:
+    for place in CACHED:
+        (home / place).mkdir(parents=True)
+    assert find(folder, {"PATH": SYSTEM_PATH}, home) == ()
+    for file in CACHED.values():
+        (folder / file).write_text("")
+    caches = find(folder, {"PATH": SYSTEM_PATH}, home)
+    assert {one.below_home: one.mounts for one in caches} == {place: (str(home / place),) for place in CACHED}
+    policy = with_toolchains(policy_of(folder, []), caches, SYSTEM_PATH, HOME)
+    assert [(rule.inside, rule.mode) for rule in policy.lent] == [(f"{HOME}/{place}", "overlay") for place in CACHED]
+    assert policy.links == {}
+    assert policy.environment == {}
+
+
+def test_a_cache_is_where_its_variable_says_and_never_the_home(folder: Path, home: Path) -> None:
+    (folder / "Cargo.toml").write_text("")
+    (folder / "uv.lock").write_text("")
+    elsewhere = home.parent / "elsewhere"
+    (elsewhere / "registry").mkdir(parents=True)
+    uv = program(home / "bin" / "uv", "uv")
+    where = {"PATH": f"{home}/bin:{SYSTEM_PATH}", "CARGO_HOME": str(elsewhere), "UV_CACHE_DIR": str(home.parent)}
+    found = find(folder, where, home)
+    assert [(one.name, one.mounts, one.path) for one in found] == [
+        ("uv", (str(uv),), (str(uv.parent),)),
+        ("cache of cargo", (str(elsewhere / "registry"),), ()),
+    ]
+
+
+def test_what_is_written_to_a_cache_is_thrown_away(folder: Path, home: Path) -> None:
+    cache = home / ".npm" / "_cacache"
+    (cache / "content").mkdir(parents=True)
+    (cache / "content" / "one").write_text("fetched")
+    (home / ".npm" / "token").write_text("secret")
+    (folder / "package.json").write_text("{}")
+    caches = find(folder, {"PATH": SYSTEM_PATH}, home)
+    policy = with_toolchains(policy_of(folder, []), caches, SYSTEM_PATH, HOME)
+    look, spoil = (
+        "cd ~/.npm && cat _cacache/content/one && ls",
+        "echo new > _cacache/content/one && rm -r _cacache/content",
+    )
+    with Sandbox(policy=policy) as box:
+        done = box.exec(shell=f"{look} && {spoil} && touch log && ls _cacache | wc -l")
+        assert done.text == "fetched_cacache\n0\n"
+    assert [path.name for path in home.rglob("*") if path.is_file()] == ["package.json", "token", "one"]
+    assert (cache / "content" / "one").read_text() == "fetched"

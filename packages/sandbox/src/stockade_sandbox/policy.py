@@ -186,7 +186,9 @@ class Policy:
     """Folders of the host with what installed tools added to the system, the lowest first; only read."""
 
     lent: tuple[FolderRule, ...] = ()
-    """Folders of the host that tools need in order to run; only read, and not the bot's."""
+    """Folders of the host that tools need in order to run, and not the bot's; only read. With the mode `overlay`, where
+    the sandbox can, they are written to as well, in memory: nobody ever sees that.
+    """
 
     links: dict[str, str] = field(default_factory=dict)
     """Symbolic links inside, each path to its target: programs of the user's name a folder as the host does."""

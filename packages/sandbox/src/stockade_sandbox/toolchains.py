@@ -9,6 +9,7 @@ folder's own files name versions and links, and a bot may have written them: non
 import json
 import os
 import re
+import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -64,6 +65,31 @@ MANAGERS = (
 )  # fmt: skip
 """No `languages`: any, each in a folder with its name."""
 
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What a package manager has fetched before. It is wanted where the folder has one of the `files`, and is `part` of
+    `root`, which is what the `variable` says, else below the home; inside it is at that same place below the home.
+    `program`: the manager itself, where it is one file on the PATH.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    variable: str
+    root: str
+    part: str = ""
+    program: str = ""
+
+
+CACHES = (
+    Cache("pip", ("requirements.txt", "pyproject.toml", "setup.py"), "PIP_CACHE_DIR", ".cache/pip"),
+    Cache("uv", ("uv.lock", "pyproject.toml", "requirements.txt"), "UV_CACHE_DIR", ".cache/uv", program="uv"),
+    Cache("npm", ("package.json",), "npm_config_cache", ".npm", "_cacache"),
+    Cache("cargo", ("Cargo.toml",), "CARGO_HOME", ".cargo", "registry"),
+    Cache("go", ("go.mod",), "GOMODCACHE", "go/pkg/mod"),
+)
+"""Not what lies beside it: npm's logs, cargo's credentials."""
+
 _SAME = {"nodejs": "node", "golang": "go", "rust-toolchain": "rust"}
 
 
@@ -71,7 +97,8 @@ _SAME = {"nodejs": "node", "golang": "go", "rust-toolchain": "rust"}
 class Toolchain:
     """`mounts` are absolute paths of the host, seen at the same path; `path` goes to the front of the PATH inside.
 
-    `needed`: the folder says so, not the PATH alone.
+    `needed`: the folder says so, not the PATH alone. A cache is `below_home` inside and can be written to, but what is
+    written is thrown away.
     """
 
     name: str
@@ -80,21 +107,34 @@ class Toolchain:
     path: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     needed: bool = True
+    below_home: str = ""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """One of two that are the same is enough."""
+        return self.path or self.mounts
 
 
 def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Toolchain, ...]:
     """For a folder of the user with this `home`, whose shell has this `environment`; the most particular first."""
     search = _Search(folder.resolve(), environment, home.resolve())
-    found = [*search.in_the_folder(), *search.by_version_files(), *search.on_the_path()]
-    return tuple({one.path: one for one in reversed(found)}.values())[::-1]
+    found = [*search.in_the_folder(), *search.by_version_files(), *search.on_the_path(), *search.caches()]
+    return tuple({one.key: one for one in reversed(found)}.values())[::-1]
 
 
-def with_toolchains(policy: Policy, chosen: Iterable[Toolchain], system_path: str) -> Policy:
-    """The policy that shows them; `system_path` comes after theirs.
+def with_toolchains(policy: Policy, chosen: Iterable[Toolchain], system_path: str, home: str) -> Policy:
+    """The policy that shows them; `system_path` comes after theirs, `home` is the one inside.
 
     A folder is found at its own path too: the programs of its virtual environments say it in their first line.
     """
-    chosen = tuple(chosen)
+    everything = tuple(chosen)
+    caches = tuple(
+        FolderRule(host=one.mounts[0], mode="overlay", inside=f"{home}/{one.below_home}")
+        for one in everything
+        if one.below_home
+    )
+    policy = replace(policy, lent=(*policy.lent, *caches))
+    chosen = tuple(one for one in everything if not one.below_home)
     if not chosen:
         return policy
     links = {rule.host: rule.inside for rule in policy.folders if rule.host != rule.inside}
@@ -147,6 +187,18 @@ class _Search:
             entry = Path(text)
             if text not in _SYSTEM_PATH and isdir(entry) and not entry.is_relative_to(self.folder):
                 yield from self._of_entry(entry, f"{text} is on your PATH")
+
+    def caches(self) -> Iterator[Toolchain]:
+        for cache in CACHES:
+            because = next((name for name in cache.files if isfile(self.folder / name)), None)
+            program = shutil.which(cache.program, path=self.environment.get("PATH", "")) if cache.program else None
+            if because and program and not _in_system(own := Path(program).resolve()) and own.name == cache.program:
+                yield Toolchain(cache.program, because, (str(own),), (str(own.parent),), needed=False)
+            given = self.environment.get(cache.variable, "")
+            path = (Path(given) if given.startswith("/") else self.home / cache.root) / cache.part
+            if because and isdir(path) and not self.home.is_relative_to(real := path.resolve()):
+                inside = f"{cache.root}/{cache.part}".rstrip("/")
+                yield Toolchain(f"cache of {cache.name}", because, (str(real),), needed=False, below_home=inside)
 
     def _of_entry(self, entry: Path, because: str) -> Iterator[Toolchain]:
         real = entry.resolve()

@@ -25,7 +25,7 @@ def found_for(policy: Policy, environment: Mapping[str, str] = os.environ) -> tu
     """What its folders need, the first folder's first."""
     home = Path(environment.get("HOME") or Path.home())
     found = [one for rule in policy.folders for one in find(Path(rule.host), environment, home)]
-    return tuple({one.path: one for one in reversed(found)}.values())[::-1]
+    return tuple({one.key: one for one in reversed(found)}.values())[::-1]
 
 
 def undecided(spec: RunSettings, policy: Policy) -> tuple[Toolchain, ...]:
@@ -55,7 +55,7 @@ def own_toolchain(spec: RunSettings, policy: Policy) -> Policy:
         chosen = [one for one in found_for(policy) if seen is None or seen.issuperset(one.mounts)]
     else:
         chosen = [_given(spec.toolchain or "")]
-    return with_toolchains(policy, chosen, STANDARD_ENVIRONMENT["PATH"])
+    return with_toolchains(policy, chosen, STANDARD_ENVIRONMENT["PATH"], STANDARD_ENVIRONMENT["HOME"])
 
 
 def _given(text: str) -> Toolchain:

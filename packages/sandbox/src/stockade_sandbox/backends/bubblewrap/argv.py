@@ -88,6 +88,8 @@ class Launch(NamedTuple):
     package_fds: tuple[int, ...] = ()
     fds: tuple[int, ...] = ()
     build: Build | None = None
+    caches: tuple[int, ...] = ()
+    """Of those that are shown through one, which are written to in the scratch tmpfs."""
     ids: Ids | None = None
     """Of a sandbox that has a root."""
 
@@ -111,6 +113,7 @@ def bubblewrap_argv(
 ) -> list[str]:
     """Bubblewrap's options, without the program to run; descriptors have the fixed numbers above."""
     paths = inside_paths(policy, layers)
+    caches = [rule.inside for rule in policy.lent if rule.mode == "overlay"]  # one that is only read cannot be bound rw
     own = ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1"]
     if policy.root:  # the user namespace is the launcher's
         args = [*(f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")), *own]
@@ -126,7 +129,7 @@ def bubblewrap_argv(
         args += ["--setenv", name, value]
     args += view(policy, host, paths, building=building)
     for number, layer in enumerate(layers):
-        flag = "--ro-bind" if layer.mode == "ro" else "--bind"
+        flag = "--ro-bind" if layer.mode == "ro" and layer.inside not in caches else "--bind"
         args += [flag, f"/folder-{number}", paths[number]]
     for number in range(len(policy.copies)):
         args += ["--bind", f"/copy-{number}", paths[len(layers) + number]]
@@ -171,11 +174,10 @@ def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer]
     return places
 
 
-def overlay_options(stage: str, number: int, host: HostFacts) -> str:
+def overlay_options(stage: str, number: int, host: HostFacts, layer: str = "layer") -> str:
     """mount(8) options; a user namespace keeps the overlay's marks in `user.overlay.*`."""
-    options = (
-        f"lowerdir={stage}/lower-{number},upperdir={stage}/layer-{number}/upper,workdir={stage}/layer-{number}/work"
-    )
+    upper = f"{stage}/{layer}-{number}"
+    options = f"lowerdir={stage}/lower-{number},upperdir={upper}/upper,workdir={upper}/work"
     return options if host.root else f"{options},userxattr"
 
 
@@ -243,6 +245,10 @@ def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch
     stage = host.stage
     gid, root = launch.uid if host.root else host.gid, launch.ids.first if launch.ids else None
     add_scratch(ops, stage, policy.limits, launch.uid, gid, root)
+    for number in launch.caches:
+        for name in ("", "/upper", "/work"):
+            ops.add("dir", f"{stage}/scratch/cache-{number}{name}", 700, launch.uid, gid)
+        ops.add("overlay", f"{stage}/folder-{number}", overlay_options(stage, number, host, "scratch/cache"))
     _fill_system(ops, policy, host, launch.ids)
     if policy.system or launch.build:
         ops.add("overlay", f"{stage}/{LAYERED_USR}", layered_usr_options(stage, policy, host, launch.build))
@@ -268,7 +274,7 @@ def mount_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFa
     for number, layer in enumerate(layers):
         if layer.strategy == "overlay":
             ops.add("overlay", f"{host.stage}/folder-{number}", overlay_options(host.stage, number, host))
-        elif launch.shields and launch.shields[number]:
+        elif launch.shields and launch.shields[number] and number not in launch.caches:
             nothing = f"{host.stage}/nothing-{number}"
             ops.add("dir", nothing, 755, host.uid, host.gid)
             ops.add("overlay", f"{host.stage}/folder-{number}", f"lowerdir={host.stage}/lower-{number}:{nothing}")

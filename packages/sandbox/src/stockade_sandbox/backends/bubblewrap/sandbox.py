@@ -177,9 +177,8 @@ class BubblewrapSandbox(AgentSandbox):
         sweep(where)
         self._groups = make_groups(self._policy.limits, where)
         groups = tuple(str(folder) for folder in self._groups.folders)
-        launch = Launch(
-            os.getpid(), uid, owners=owners, shields=shown, copies=copies, cgroups=groups, build=self._build
-        )
+        launch = Launch(os.getpid(), uid, owners=owners, shields=shown, caches=self._caches(shown), copies=copies,
+                        cgroups=groups, build=self._build)  # fmt: skip
         if self._policy.root:
             launch = launch._replace(ids=(ids := sandbox_ids()))
             if ids.outer:  # all from there on is done by somebody whose id is 0, and whose rights end at those ids
@@ -196,6 +195,11 @@ class BubblewrapSandbox(AgentSandbox):
         overlays = [layer for layer in self._layers if layer.strategy == "overlay"]
         if overlays and not host.root:
             self._walk = registry.load("overlay.prepare:OwnersWalk")(overlays, self._open().notes.append)
+
+    def _caches(self, shields: Sequence[bool]) -> tuple[int, ...]:
+        """Layers that can be written to in memory; elsewhere they are only read."""
+        inside = {rule.inside for rule in self._policy.lent if rule.mode == "overlay"}
+        return tuple(number for number, layer in enumerate(self._layers) if layer.inside in inside and shields[number])
 
     def _launch(self, host: HostFacts, stream: socket.socket, launch: Launch) -> ProcessTree:
         self._chain = start_tree(self._policy, self._layers, host, stream, launch)
