@@ -14,8 +14,6 @@ MODULES = (afterwards, folders)
 BOTH = {
     "own_settings": "a process may set its own oom_score_adj and the like: /proc is not read-only there; nobody else's",
     "locks": "flock and inotify on files that two see read-only: a covert channel, which is not promised",
-    "projects": "project files that the list of flags does not have",
-    "named_by_git": "a file that the user's own include.path names is not flagged",
 }
 ORDINARY_ONLY = {
     "hidden_memory": "memory is bounded for each process alone, and memfds are in none: SECURITY.md, by platform",

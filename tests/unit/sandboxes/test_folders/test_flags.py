@@ -1,4 +1,5 @@
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,27 @@ from tests.unit.sandboxes.test_folders.helpers import Bench
         "sitecustomize.py", "setup.py", "Makefile", "sub/GNUmakefile", "rules.mk", "justfile", "package.json",
         ".bashrc", ".profile", ".gitmodules", ".mcp.json", "AGENTS.md", "CLAUDE.md", "stockade.toml",
         ".pre-commit-config.yaml", ".gitattributes", "vite.config.ts", ".cargo/config.toml", "pyproject.toml",
-        ".devcontainer/devcontainer.json", ".env", "x.desktop", "Dockerfile",
+        ".devcontainer/devcontainer.json", ".env", "x.desktop", "Dockerfile", ".devcontainer.json",
+        ".helix/languages.toml", ".gemini/settings.json", ".project", ".pdbrc", ".Rprofile", ".irbrc", ".bazelrc",
+        "Directory.Build.props", "gradle/wrapper/gradle-wrapper.properties", "settings.gradle.kts", "flake.nix",
+        "CMakePresets.json", ".sqliterc", ".screenrc", ".luarc.json", ".pnp.cjs", ".ocamlinit", ".ghci",
+        ".julia/config/startup.jl", ".octaverc", ".jj/repo/config.toml", ".hg/hgrc", ".rspec", ".pryrc", ".swcrc",
+        ".venv/bin/git", "node_modules/.bin/eslint", ".github/actions/x/action.yml", "pylintrc", "docs/conf.py",
+        "x-gdb.py", ".latexmkrc", "Package.swift", "mix.exs", "Cargo.toml", "BUILD", "go.work", ".kube/config",
     ],
 )  # fmt: skip
 def test_what_would_run_on_the_host_is_flagged(path: str) -> None:
     assert flag(path)
 
 
-@pytest.mark.parametrize("path", ["a.py", "src/git/config.py", "docs/hooks.md", ".gitignore", "README.md", "head.txt"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "a.py", "src/git/config.py", "docs/hooks.md", ".gitignore", "README.md", "head.txt", "src/a.spec.ts",
+        "x/y.json", "lib/a.c", "bin/tool", "src/settings.py", "tests/test_a.py", "index.html", "data.csv",
+        "requirements.txt",
+    ],
+)  # fmt: skip
 def test_plain_files_are_not(path: str) -> None:
     assert flag(path) is None
 
@@ -89,6 +103,32 @@ def test_the_trick_through_another_symlink(bench: Bench) -> None:
     """`sub/dot/../..` looks like the folder itself and is the folder above it."""
     bench.bash("mkdir sub; ln -s . sub/dot; ln -s dot/../../secret sub/out")
     assert {path for path, change in bench.by_path().items() if change.refused} == {"sub/out"}
+
+
+def test_what_the_users_own_git_settings_name_is_flagged(bench: Bench) -> None:
+    for name in ("tools/clean", "tools/hooks/old", "gitinc", "real/hook", "plain", "alias.sh"):
+        bench.write(name, "# as it was")
+    (bench.host / "linked").symlink_to("real")
+    subprocess.run(["git", "init", "-q", bench.host], check=True)
+    for key, value in (
+        ("core.hooksPath", "tools/hooks"),
+        ("filter.fmt.clean", "tools/clean --stdin %f"),
+        ("include.path", "../gitinc"),
+        ("core.fsmonitor", f"sh '{bench.host}/linked/hook'"),
+        ("alias.go", "!./alias.sh"),
+        ("user.name", "plain"),
+    ):
+        subprocess.run(["git", "-C", bench.host, "config", key, value], check=True)
+    bench.begin()
+    bench.bash("for i in tools/clean tools/hooks/new gitinc real/hook plain alias.sh; do echo 1 > $i; done")
+    flagged = {path: change.flagged or "" for path, change in bench.by_path().items()}
+    assert {path for path, why in flagged.items() if "git runs or obeys it" in why} == {
+        "tools/clean", "gitinc", "real/hook", "alias.sh",
+    }  # fmt: skip
+    assert flagged["tools/hooks/new"]
+    assert flagged["plain"] == ""
+    bench.bash("rm -r tools; ln -s real tools")
+    assert "hookspath" in (bench.by_path()["tools"].flagged or "").lower()
 
 
 def test_caches_are_left_out_and_counted(bench: Bench) -> None:

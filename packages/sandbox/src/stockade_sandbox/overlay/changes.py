@@ -11,6 +11,7 @@ from stockade_sandbox.errors import LayerLost, SandboxFailed
 from stockade_sandbox.overlay.base import Base, base_of
 from stockade_sandbox.overlay.diff import Lines, Side, kind_of
 from stockade_sandbox.overlay.flags import flag, refusal
+from stockade_sandbox.overlay.git_config import named_by_git
 from stockade_sandbox.overlay.record import Manifest, OpenLayer, open_layer
 from stockade_sandbox.overlay.safe_fs import (
     MAX_DEPTH,
@@ -114,10 +115,12 @@ class Comparison:
     opened: OpenLayer
     counting: bool = True
     base: Base = field(init=False)
+    named: dict[str, str] = field(init=False)
     lines: Lines = field(default_factory=Lines)
 
     def __post_init__(self) -> None:
         self.base = base_of(self.opened)
+        self.named = named_by_git(self.opened.host.root)
 
     def touched(self) -> Touched:
         opened = self.opened
@@ -148,7 +151,16 @@ class Comparison:
             refused = _TOO_DEEP
         mode = before.mode if before else None
         flagged = flag(path, entry=found.entry, mode=found.mode, mode_before=mode, deleted=after is None)
+        flagged = flagged or (self._obeyed(path, after) if after is not None else None)
         return replace(found, kind=kind, refused=refused, flagged=flagged or (_MASKED if masked else None))
+
+    def _obeyed(self, path: str, after: Node) -> str | None:
+        """Why git obeys what it is, what it lies in or, where it is no folder, what it takes the place of."""
+        for name, why in self.named.items():
+            inside, outside = f"{path}/".startswith(f"{name}/"), name.startswith(f"{path}/")
+            if inside or (outside and after.kind != "directory"):
+                return why
+        return None
 
     def _is_of_the_host(self, path: str, before: Node | None, after: Node | None) -> bool:
         """Whether only the host has changed: what the bot left is what it began with."""

@@ -5,6 +5,7 @@ import stat
 from collections.abc import Callable, Iterable
 from fnmatch import translate
 
+from stockade_sandbox.overlay.flag_rules import FOLDERS, RULES
 from stockade_sandbox.overlay.safe_fs import Node
 from stockade_sandbox.results import Change, EntryKind
 
@@ -19,75 +20,8 @@ _GIT_LOUD = {
     "worktrees": "sends git to another folder's config and hooks",
 }
 
-_FOLDERS = {
-    ".vscode": "an editor runs tasks and settings from it when the folder is opened",
-    ".idea": "an editor runs configurations from it when the folder is opened",
-    ".zed": "an editor runs tasks from it when the folder is opened",
-    ".devcontainer": "an editor builds and runs it when the folder is opened",
-    ".husky": "git hooks of the project",
-    ".githooks": "git hooks of the project",
-    ".direnv": "direnv runs what is in it",
-    ".cargo": "cargo runs the programs that its config names",
-    ".mvn": "maven loads extensions from it",
-    ".yarn": "yarn runs releases and plugins from it",
-    ".ssh": "keys and commands of ssh",
-    ".claude": "instructions and commands that agents on the host obey",
-    ".cursor": "instructions and commands that agents on the host obey",
-    ".agents": "instructions and commands that agents on the host obey",
-}
-
-_BUILD = "run by the next build on the host"
-_PYTHON = "python runs it by itself"
-_SHELL = "a shell reads it when it starts"
-_AGENT = "agents on the host obey it"
-
-_RULES = {
-    pattern: why
-    for why, patterns in {
-        "direnv runs it when the folder is entered": (".envrc",),
-        "tools load it into their environment": (".env", ".env.*"),
-        "runs on the project's build servers": (
-            ".github/workflows/*", ".github/actions/*", ".gitlab-ci.yml", ".circleci/*", "jenkinsfile", ".travis.yml",
-            "azure-pipelines.yml", ".woodpecker.yml", ".drone.yml",
-        ),
-        "pytest runs it before any test": ("conftest.py",),
-        _PYTHON: ("*.pth", "sitecustomize.py", "usercustomize.py"),
-        _BUILD: (
-            "setup.py", "setup.cfg", "pyproject.toml", "noxfile.py", "tox.ini", "makefile", "gnumakefile", "*.mk",
-            "justfile", ".justfile", "rakefile", "gemfile", "taskfile.yml", "taskfile.yaml", "cmakelists.txt",
-            "build.rs", "build.gradle", "build.gradle.kts", "gradlew", "mvnw", "pom.xml", "configure", "dockerfile",
-            "docker-compose.yml", "compose.yaml", "build.zig", "meson.build", "wscript", "sconstruct",
-        ),
-        "its scripts run on install": ("package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs",
-                                       "composer.json"),
-        "a tool of the project runs it as configuration": (
-            "*.config.js", "*.config.cjs", "*.config.mjs", "*.config.ts", ".eslintrc.js", ".eslintrc.cjs", ".vimrc",
-            ".nvimrc", ".exrc", ".nvim.lua", ".dir-locals.el", ".gdbinit", ".lldbinit", ".tmux.conf",
-        ),
-        _SHELL: (
-            ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile", ".zshrc", ".zshenv",
-            ".zprofile", ".zlogin", ".kshrc", ".cshrc", ".tcshrc", ".inputrc", ".pam_environment",
-            ".xprofile", ".xinitrc",
-        ),
-        "git fetches and runs what it names": (".gitmodules",),
-        "git runs commands that its config names": (".gitconfig",),
-        "git chooses filters by it": (".gitattributes",),
-        "run by pre-commit before each commit": (".pre-commit-config.yaml", ".pre-commit-hooks.yaml", "lefthook.yml",
-                                                 ".lefthook.yml"),
-        "starts programs as tool servers of agents": (".mcp.json", "mcp.json"),
-        _AGENT: ("agents.md", "claude.md", "gemini.md", ".cursorrules", ".github/copilot-instructions.md", "skill.md"),
-        "configuration of Stockade itself": ("stockade.toml",),
-        "starts a program when it is opened": ("*.desktop", "*.code-workspace", "autorun.inf", "*.lnk", "*.bat",
-                                                "*.cmd"),
-        "tools of the project take their version and path from it": (".tool-versions", "mise.toml", ".mise.toml"),
-    }.items()
-    for pattern in patterns
-}  # fmt: skip
-"""Patterns of names, without case; one with a `/` is matched against the end of the path."""
-
-_GLOBS = tuple(
-    (re.compile(translate(pattern)), pattern.count("/"), why) for pattern, why in _RULES.items() if "*" in pattern
-)
+_GLOBS = [(re.compile(translate(pattern)), why) for pattern, why in RULES.items() if "*" in pattern]
+_ANY_GLOB = re.compile("|".join(pattern.pattern for pattern, _ in _GLOBS))
 
 _BARE = {
     "head": "git takes a folder with it for a repository, and runs what its config names",
@@ -116,13 +50,11 @@ def _bare(parts: list[str]) -> str | None:
 
 
 def _named(parts: list[str]) -> str | None:
-    tails = [parts[-1], "/".join(parts[-2:])]
-    for tail in tails:
-        if why := _RULES.get(tail):
+    for tail in ("/".join(parts[-depth:]) for depth in (1, 2, 3)):
+        if why := RULES.get(tail):
             return why
-    for pattern, depth, why in _GLOBS:
-        if pattern.match(tails[depth] if depth < 2 else "/".join(parts[-1 - depth :])):
-            return why
+        if _ANY_GLOB.match(tail):
+            return next(why for pattern, why in _GLOBS if pattern.match(tail))
     return None
 
 
@@ -139,9 +71,9 @@ def flag(
     if deleted:
         return None
     for part in parts:
-        if why := _FOLDERS.get(part):
+        if why := FOLDERS.get(part):
             return why
-    if why := _named(parts) or _bare(parts):
+    if why := (_named(parts) if entry != "directory" else None) or _bare(parts):
         return why
     if entry == "file" and mode & 0o111 and not (mode_before or 0) & 0o111:
         return "can be run as a program now"
