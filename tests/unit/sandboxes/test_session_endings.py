@@ -1,7 +1,11 @@
 """Time-outs, lost shells, cancelling, and the death of the agent."""
 
+import os
+from pathlib import Path
+
 import anyio
 import pytest
+from anyio import to_thread
 
 from stockade.core.errors import SandboxDied
 from stockade_sandbox.agent.session import AgentConfig
@@ -34,6 +38,25 @@ async def test_a_time_out_ends_all_of_it_and_state_stays(command: str) -> None:
         assert (out.exit_code, out.timed_out, out.shell_event) == (124, True, "shell_restored")
         after = await session.run(f"echo $x $PWD; kill -0 $old && echo lives; {LEFT}")
         assert after.stdout == b"kept /usr\nlives\n0\n"
+
+
+async def test_an_interrupted_command_says_what_it_wrote_and_state_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "begun"
+    os.mkfifo(pipe)
+    async with shell() as session:
+        assert not await session.interrupt("nobody hears this")
+        await session.run("x=kept; sleep 1000 & old=$!")
+        async with anyio.create_task_group() as group:
+
+            async def interrupt() -> None:
+                await to_thread.run_sync(pipe.read_bytes)
+                assert await session.interrupt("enough")
+
+            group.start_soon(interrupt)
+            out = await session.run(f"echo begun; echo > {pipe}; sleep 60")
+        assert (out.exit_code, out.timed_out, out.shell_event) == (130, False, None)
+        assert out.stdout == b"begun\nstockade: enough\n"
+        assert (await session.run("echo $x; kill -0 $old && echo lives")).stdout == b"kept\nlives\n"
 
 
 async def test_state_stays_where_the_killed_die_slowly() -> None:

@@ -222,7 +222,7 @@ class Interruptible(Protocol):
     """A sandbox whose shell's command can be ended from outside, as a Ctrl-C does; the shell is as it was before it."""
 
     async def interrupt(self, why: str) -> bool:
-        """Ends it, and says `why` behind what it wrote; False where the shell does none. SandboxDied."""
+        """Ends it with status 130, and says `why` behind its output; False where the shell does none. SandboxDied."""
         ...
 
 

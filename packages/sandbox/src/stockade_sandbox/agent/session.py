@@ -40,6 +40,8 @@ from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEven
 __all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
 
 _CANNOT_EXECUTE = 126
+INTERRUPTED = 130
+"""The status of a command that was ended by `interrupt`, as of one that Ctrl-C ends."""
 
 
 def _command_bytes(command: str) -> bytes:
@@ -61,7 +63,7 @@ def _shell_event(flags: int) -> ShellEvent | None:
         return "shell_impersonated"
     if flags & frames.SHELL_RESTARTED:
         return "shell_restarted"
-    return "shell_restored" if flags & frames.SHELL_RESTORED else None
+    return "shell_restored" if flags & frames.SHELL_RESTORED and not flags & frames.KILLED else None
 
 
 @dataclass(slots=True)
@@ -173,7 +175,7 @@ class AgentSession:
             raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")
         chunks, dropped = clip.finish()
         return CommandOutput(
-            exit_code=done.status,
+            exit_code=INTERRUPTED if done.flags & frames.KILLED else done.status,
             chunks=chunks,
             cwd=done.cwd,
             timed_out=bool(done.flags & frames.TIMED_OUT),

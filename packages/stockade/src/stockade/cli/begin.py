@@ -27,6 +27,19 @@ def run(task: str | None, *, go_on: bool, **values: Any) -> int:
     return int(load("cli.resume:go_on" if go_on else "cli.run:begin")(task, flags.given(values)))
 
 
+@click.command("chat", cls=Brief, short_help="Talk with a bot, in one live sandbox.")
+@click.argument("task", required=False)
+@CONTINUE
+@flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, (flags.flag("plain"),), flags.STORE)
+def chat(task: str | None, *, go_on: bool, **values: Any) -> int:
+    """Talk with a bot in one live sandbox: its shell, its variables and what runs in it stay between messages.
+
+    What you type while it works is told to it before its next turn; Ctrl-C interrupts it, Ctrl-D leaves, /help lists
+    the rest. Changes are looked at by /diff and /apply at any point. Status 0 when you leave.
+    """
+    return int(load("cli.chat:begin")(task, flags.given(values), go_on=go_on))
+
+
 _CODE_MODEL: flags.Flags = (*map(flags.flag, ("model", *flags.BOUNDS[1:])), *flags.SAMPLING, *flags.LOADING)
 
 

@@ -1,6 +1,7 @@
 """The command `stockade` and its groups: the commands in them are imported when they are called."""
 
 import difflib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,15 +64,22 @@ class _Stockade(LazyGroup):
 @click.group(
     cls=_Stockade,
     table=COMMANDS,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, prog_name="stockade", message="%(prog)s %(version)s")
-def stockade() -> None:
-    """Runs LLM agents where they can do no harm.
+@click.pass_context
+def stockade(ctx: click.Context) -> int:
+    """Runs LLM agents where they can do no harm. Without a command, on a terminal: a chat in this folder.
 
     \b
     stockade run "Count the lines of data.csv into count.txt" --folder ./demo
     """
+    if ctx.invoked_subcommand is not None:
+        return 0
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty():
+        return int(load("cli.chat:begin")(None, {}, go_on=False))
+    raise click.exceptions.NoArgsIsHelpError(ctx)
 
 
 @click.group("runs", cls=LazyGroup, table=RUNS, short_help=COMMANDS["runs"][1])

@@ -11,6 +11,7 @@ A test holds the second against the command itself.
 """
 
 COMMANDS: Table = {
+    "chat": ("begin:chat", "Talk with a bot, in one live sandbox."),
     "run": ("begin:run", "Run a bot on a task."),
     "plan": ("begin:plan", "A bot that plans, and acts when you authorise it."),
     "auto": ("begin:auto", "The autonomous Shell bot, which lives in a folder."),

@@ -12,7 +12,7 @@ import anyio
 import click
 
 from stockade.cli import flags
-from stockade.cli.talk import Talk, after, decide
+from stockade.cli.talk import Talk, decide
 from stockade.cli.ui import review
 from stockade.cli.ui.asciicast import Recorder
 from stockade.cli.ui.console import can_ask, moves_cursor, progress
@@ -74,18 +74,18 @@ def ask_for_toolchain(options: RunSpec) -> None:
 
 def carry_out(
     settings: Settings, store: RunStore, prepare: Callable[..., Any], *, show_intro: bool = False,
-    tape: Recorder | None = None, side: type[Talk] = Talk,
+    tape: Recorder | None = None, talk: Talk | None = None,
 ) -> int:  # fmt: skip
     """The whole command but reading its line: run, answer, review. `prepare` takes the callbacks of a run.
 
-    `show_intro`: scripted actions before the first turn too. `tape` gets every event.
+    `show_intro`: scripted actions before the first turn too. `tape` gets every event. `talk`: how the user is asked.
     """
-    front = settings.front
+    front, talk = settings.front, talk or Talk()
     console = progress(plain=front.plain)
-    live = moves_cursor(console, plain=front.plain) and not (front.quiet or front.json_lines)
+    live = talk.live and moves_cursor(console, plain=front.plain) and not (front.quiet or front.json_lines)
     renderer = Renderer(console, live=live, show_intro=show_intro)
     watch, interrupt = Watch(front, renderer, tape=tape), Interrupt()
-    talk = side(watch, interrupt, store)
+    talk.bind(watch, interrupt, store)
     for note in settings.notes:
         say(note)
     tracing = traced()
@@ -118,14 +118,14 @@ def carry_out(
     if interrupt.pressed:
         say(
             "interrupted: the run is closed and on record",
-            way_on(watch.facts) or f"to go on: stockade runs resume {watch.run_id}",
+            talk.way_on() or f"to go on: stockade runs resume {watch.run_id}",
         )
         return INTERRUPTED
     if task:
         history = tuple(anyio.run(store.events, watch.run_id))
         again = partial(factory.prepare, spec_of(history, settings.options, task), store)
-        return carry_out(settings, store, again, show_intro=show_intro, tape=tape, side=side)
-    if not watch.silent and (words := way_on(watch.facts)):
+        return carry_out(settings, store, again, show_intro=show_intro, tape=tape)
+    if not watch.silent and (words := talk.way_on()):
         say("the run is closed and on record", words)
     return status_of(finished)
 
@@ -134,14 +134,17 @@ def _decide(watch: Watch, talk: Talk) -> str | None:
     """On what the run has changed, where the user was not asked yet; words of theirs for the bot."""
     task = None
     if talk.decided:
-        after(watch, talk)
+        talk.after()
+        if talk.failed is not None:
+            cleanup(watch.run_id)
+            raise talk.failed
     else:
 
         def record(event: RunEvent) -> None:
             anyio.run(talk.store.append, watch.run_id, [event])
             watch.event(event)
 
-        asks = talk.asks and not talk.interrupt.pressed
+        asks = talk.asks and talk.still and not talk.interrupt.pressed
         task = decide(watch, sandboxes.reviewer(), record, ask_person if asks else None)
     cleanup(watch.run_id)
     return task

@@ -20,12 +20,12 @@ from stockade.cli.ui.drawing import profile_name
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.picking import Ask
-from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal, typed
+from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal, Typed, typed
 from stockade.cli.ui.review import Decider
 from stockade.cli.ui.safe import result_text
-from stockade.cli.ui.summary import status_of
+from stockade.cli.ui.summary import status_of, way_on
 from stockade.cli.ui.watch import Watch
-from stockade.core.errors import UsageError
+from stockade.core.errors import StockadeError, UsageError
 from stockade.core.events import ChangesDiscarded, RunEvent, RunFinished
 from stockade.core.ports import Reviewer, RunStore
 from stockade.loop.conversation import Conversation, follow_up
@@ -47,13 +47,25 @@ class Talk:
 
     still = True
     """Nothing in the sandbox runs while the user looks at the changes."""
+    live = True
+    """What goes on stands in a line that is drawn and erased again."""
+    watch: Watch
+    interrupt: Interrupt
+    store: RunStore
+    asks: bool
 
-    def __init__(self, watch: Watch, interrupt: Interrupt, store: RunStore) -> None:
-        self.watch, self.interrupt, self.store = watch, interrupt, store
-        self.asks = not watch.silent and can_ask(no_input=watch.front.no_input)
+    def __init__(self) -> None:
         self.decided = False
         """Whether the user was shown the end, and asked."""
-        self.discarded = False
+        self.discarded: ChangesDiscarded | None = None
+        self.failed: StockadeError | None = None
+        """Why the changes could not be applied."""
+        self.typed: Typed = typed
+
+    def bind(self, watch: Watch, interrupt: Interrupt, store: RunStore) -> None:
+        """To what it is about."""
+        self.watch, self.interrupt, self.store = watch, interrupt, store
+        self.asks = not watch.silent and can_ask(no_input=watch.front.no_input)
 
     def attach(self, prepared: Prepared, group: TaskGroup) -> Prepared:
         """From now on this user is asked; called in the event loop before the run begins."""
@@ -62,11 +74,11 @@ class Talk:
         parts, stop, quiet = prepared.parts, group.cancel_scope.cancel, self.watch.renderer.status.end
         asker = PausePrompt(parts.pause, group, self.watch.event, stop, self.interrupt.answered, quiet)
         self.watch.asker, self.interrupt.pause = asker, asker.begin
-        console = self.watch.renderer.console
-        Terminal(console, quiet).attach(parts)
+        console, self.watch.renderer.echoes = self.watch.renderer.console, False
+        Terminal(console, quiet, self.typed).attach(parts)
         if isinstance(authoriser := parts.approver, Authoriser):
             name = profile_name(prepared.started)
-            AuthorisingUser(authoriser, self.interrupt, console, quiet, stop, name).attach()
+            AuthorisingUser(authoriser, self.interrupt, console, quiet, stop, name, self.typed).attach()
         return replace(prepared, parts=replace(parts, conversation=Conversation(self.next, still=self.still)))
 
     async def next(self, finished: RunFinished) -> Sequence[RunEvent]:
@@ -74,7 +86,9 @@ class Talk:
         self.decided = True
         if finished.answer:
             self.watch.put(result_text(finished.answer))
-        while task := await to_thread.run_sync(self._asked, finished):
+        while task := await to_thread.run_sync(
+            self._in_thread, partial(decide, self.watch, WhileUp(caches=False), self._record)
+        ):
             if events := self._go_on(finished, task):
                 return events
         return ()
@@ -92,31 +106,53 @@ class Talk:
             say(error.message, error.hint)
             return ()
 
-    def _asked(self, finished: RunFinished) -> str | None:
-        """In a thread of its own: the event loop goes on."""
+    def _in_thread(self, work: Callable[[Ask], str | None]) -> str | None:
+        """The event loop goes on meanwhile, and asks."""
         leave, before = anyio.Event(), self.interrupt.pause
 
         def ask(question: str) -> str | None:
             self.interrupt.answered()
-            line = from_thread.run(partial(typed, question, leave=leave))
+            line: str | None = from_thread.run(partial(typed, question, leave=leave))
             if leave.is_set():
                 raise KeyboardInterrupt
             return line
 
         self.interrupt.pause = leave.set
         try:
-            return decide(self.watch, WhileUp(caches=False), self._record, ask)
+            return work(ask)
         except KeyboardInterrupt:
-            self.interrupt.pressed = True
+            self.interrupted()
+            return None
+        except StockadeError as error:  # that it could not be applied is none of the run
+            self.failed = error
             return None
         finally:
             self.interrupt.pause = before
             self.interrupt.answered()
 
+    def interrupted(self) -> None:
+        """Ctrl-C at the question."""
+        self.interrupt.pressed = True
+
     def _record(self, event: RunEvent) -> None:
+        if isinstance(event, ChangesDiscarded):  # when the sandbox is gone, behind the last event of the run
+            self.discarded = event
+            return
         from_thread.run(self.store.append, self.watch.run_id, [event])
-        self.discarded = self.discarded or isinstance(event, ChangesDiscarded)
         self.watch.event(event)
+
+    def after(self) -> None:
+        """When the sandbox is gone: its layers too, as far as nothing in them is still to be decided on."""
+        reviewer, layers = sandboxes.reviewer(), self.watch.facts.layers
+        if self.discarded is not None:
+            anyio.run(self.store.append, self.watch.run_id, [self.discarded])
+            self.watch.event(self.discarded)
+        left = [] if self.discarded else [one.layer for one in review.pending(reviewer, layers)]
+        review.discard(reviewer, [layer for layer in layers if layer not in left])
+
+    def way_on(self) -> str | None:
+        """How to go on with a run that was stopped."""
+        return way_on(self.watch.facts)
 
 
 def decide(watch: Watch, reviewer: Reviewer, record: Callable[[RunEvent], None], ask: Ask | None) -> str | None:
@@ -147,10 +183,3 @@ def decide(watch: Watch, reviewer: Reviewer, record: Callable[[RunEvent], None],
     else:
         decider.keep()
     return None
-
-
-def after(watch: Watch, talk: Talk) -> None:
-    """When the sandbox is gone: its layers too, as far as nothing in them is still to be decided on."""
-    reviewer = sandboxes.reviewer()
-    left = [] if talk.discarded else [one.layer for one in review.pending(reviewer, watch.facts.layers)]
-    review.discard(reviewer, [layer for layer in watch.facts.layers if layer not in left])

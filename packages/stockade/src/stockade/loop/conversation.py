@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from stockade.core.actions import Shell, Unknown
+from stockade.core.actions import Unknown
 from stockade.core.errors import SandboxDied, SandboxFailed, UsageError
 from stockade.core.events import ActionFinished, RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.ports import Clock, Sandbox
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from stockade.loop.run_context import Dependencies
 
 Next = Callable[[RunFinished], Awaitable[Sequence[RunEvent]]]
-"""Shows the user how the bot has ended; what goes on record then, a RunResumed last; nothing: the run is over."""
+"""Shows the user how the bot has ended; what goes on record then, and is asked again until that is a RunResumed;
+nothing: the run is over."""
 Do = Callable[[RunStarted], Awaitable[Ending]]
+_WHY = "the user interrupted this command; the shell is as it was before it"
 
 
 @dataclass(slots=True)
@@ -37,19 +39,17 @@ class Conversation:
     next: Next
     still: bool = False
     scope: anyio.CancelScope | None = None
+    """Of the task that is being done."""
     frozen: AsyncExitStack = field(default_factory=AsyncExitStack)
 
-    async def interrupt(self, pause: Pause, record: Record, sandbox: Sandbox) -> None:
+    async def interrupt(self, pause: Pause, sandbox: Sandbox) -> None:
         """What the bot does ends, a command with what it has written by now; the sandbox and its shell stay."""
-        if (scope := self.scope) is None:
-            return
         pause.stop("interrupted")
-        flight = record.state.in_flight
-        if flight is not None and isinstance(flight.action.action, Shell) and isinstance(sandbox, Interruptible):
-            with suppress(SandboxDied):
-                if await sandbox.interrupt("the user interrupted this command"):
-                    return
-        scope.cancel()
+        with suppress(SandboxDied):
+            if isinstance(sandbox, Interruptible) and await sandbox.interrupt(_WHY):
+                return
+        if self.scope is not None:
+            self.scope.cancel()
 
     async def hold(self, sandbox: Sandbox) -> bool:
         """Whether it stands still now."""
@@ -74,14 +74,15 @@ async def lead(started: RunStarted, parts: "Dependencies", record: Record, do: D
         ending = await _done(talk, started, parts.clock, record, do)
         held = await talk.hold(parts.sandbox)
         finished = await close(record, parts.reviewer, parts.clock, ending, sealed=held)
-        events = await talk.next(finished)
-        if not events:
+        while events := await talk.next(finished):
+            await record.add(*events)
+            if isinstance(events[-1], RunResumed):
+                break
+        else:
             return ending
         await go_on(talk)
         parts.pause.stopped = None
-        await record.add(*events)
-        if isinstance(resumed := events[-1], RunResumed):
-            started = effective(started, resumed)
+        started = effective(started, events[-1])
 
 
 async def _done(talk: Conversation, started: RunStarted, clock: Clock, record: Record, do: Do) -> Ending:

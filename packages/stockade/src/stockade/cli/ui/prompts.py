@@ -3,8 +3,9 @@
 import os
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
@@ -60,6 +61,8 @@ async def _readable(leave: anyio.Event | None) -> bool:
     return there
 
 
+Typed = Callable[..., Coroutine[Any, Any, str | None]]
+"""`typed`, or what asks in its place."""
 CHOICE = "[o]nce / [r]un: as long as this run lasts / [a]lways: this bot in this folder / [n]o / or words for the bot: "
 ANSWER = "your answer (empty: none): "
 
@@ -70,6 +73,7 @@ class Terminal:
 
     console: Console
     quiet: Callable[[], None]
+    typed: Typed = typed
 
     def attach(self, parts: Dependencies) -> None:
         """From now on this user is asked."""
@@ -84,7 +88,7 @@ class Terminal:
         self.quiet()
         write_line(self.console, "The bot asks:", "bold yellow")
         write_line(self.console, safe_text(question), "")
-        return await typed(ANSWER, fresh=True) or None
+        return await self.typed(ANSWER, fresh=True) or None
 
     async def approve(self, question: Question) -> Reply:
         """What is not clearly a yes is a no; its words go to the bot."""
@@ -98,7 +102,7 @@ class Terminal:
                     f"  {one_line(one.text)}: {one_line(one.reason)}" if one.text else f"  {one.reason}",
                     "dim",
                 )
-        match line := await typed(CHOICE, fresh=True):
+        match line := await self.typed(CHOICE, fresh=True):
             case "o" | "once" | "y" | "yes":
                 return Reply(allow="once")
             case "r" | "run":
@@ -128,6 +132,7 @@ class AuthorisingUser:
     quiet: Callable[[], None]
     stop: Callable[[], None]
     name: str = ""
+    typed: Typed = typed
     leave: anyio.Event = field(default_factory=anyio.Event)
     asking: bool = False
 
@@ -159,7 +164,7 @@ class AuthorisingUser:
         self.interrupt.answered()
         try:
             name = one_line(self.name, 60) or "the bot"
-            line = await typed(AUTHORISE.format(name=name), fresh=True, leave=self.leave)
+            line = await self.typed(AUTHORISE.format(name=name), fresh=True, leave=self.leave)
         finally:
             self.asking = False
         if line is not None and authorises(line):

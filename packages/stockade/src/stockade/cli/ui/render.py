@@ -105,6 +105,8 @@ class Renderer:
         self._name = ""
         self._last_at = 0.0
         self._ended, self._status = False, ""
+        self.echoes = True
+        """Whether a task is shown; a user who has just typed it sees it."""
 
     def event(self, event: RunEvent) -> None:
         """Show one event of a run, in order."""
@@ -252,20 +254,23 @@ class Renderer:
         self._print(Text.assemble(("stockade ", "bold"), where))
         if event.model_profile:
             self._print(Text.assemble(("model ", "bold"), one_line(" · ".join(model_facts(event)))))
-        self._print(Text.assemble(("task ", "bold"), one_line(event.task, 400)))
+        self._task(event.task)
         self.status.begin("starting the sandbox")
 
     def _go_on(self, event: RunResumed) -> None:
         self._ended = False
         if event.live:
-            self._print(Text.assemble(("task ", "bold"), one_line(event.task or "", 400)))
+            self._task(event.task)
             self.status.begin("thinking")
             return
         words = f"goes on after turn {self._turn} · {one_line(event.model)} · {event.sandbox}"
         self._print(Text.assemble(("stockade ", "bold"), words))
-        if event.task is not None:
-            self._print(Text.assemble(("task ", "bold"), one_line(event.task, 400)))
+        self._task(event.task)
         self.status.begin("starting the sandbox")
+
+    def _task(self, task: str | None) -> None:
+        if task is not None and self.echoes:
+            self._print(Text.assemble(("task ", "bold"), one_line(task, 400)))
 
     def _paused(self, event: Paused) -> None:
         """What was typed at a question stands on the terminal already, when this is not a replay."""

@@ -52,13 +52,15 @@ class StatusLine:
 
     def tick(self) -> None:
         """Draw what there is to say now."""
-        if self._words is None:
-            return
-        elapsed = self._clock() - self._since
-        if elapsed < _PATIENCE_S:
-            return
+        if words := self.now():
+            self._draw(words)
+
+    def now(self) -> str:
+        """What there is to say; nothing where nothing goes on, or only for a moment."""
+        if self._words is None or (elapsed := self._clock() - self._since) < _PATIENCE_S:
+            return ""
         self._frame += 1
-        self._draw(f"{FRAMES[self._frame % len(FRAMES)]} {self._words} {elapsed:.0f} s{self._speed()}")
+        return f"{FRAMES[self._frame % len(FRAMES)]} {self._words} {elapsed:.0f} s{self._speed()}"
 
     def bar(self, words: str, done: int, total: int) -> None:
         """How far something is, in bytes."""
