@@ -13,13 +13,15 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SUITES = {
-    "test_inspect_suite.py": (44, 1),
+    "test_inspect_suite.py": (45, 0) if os.geteuid() == 0 else (44, 1),
     "test_pydantic_suite.py": (41, 0),
     "test_langchain_suite.py": (79, 7),
     "test_mini_suite.py": (3, 0),
     "test_smolagents_suite.py": (13, 0),
 }
-"""How many pass, and how many are known not to. None is skipped."""
+"""How many pass, and how many are known not to. None is skipped. inspect_ai's are 44 and one of ours; an ordinary user
+without further ids (subuid(5)) has no root inside.
+"""
 
 
 @pytest.fixture(scope="session")

@@ -7,11 +7,21 @@ from anyio import to_thread
 from inspect_ai.util import SandboxEnvironment, SandboxUnavailableError
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
 
+from stockade_sandbox.backends.host_info import sandbox_ids
+from stockade_sandbox.errors import PolicyNotEnforceable
 from stockade_sandbox.integrations.inspect_ai import StockadeSandboxEnvironment
+
+KNOWN = {}
+try:
+    sandbox_ids()
+except PolicyNotEnforceable as error:
+    KNOWN["test_exec_as_user"] = str(error)  # refused by type: SandboxUserUnsupportedError
 
 
 @pytest.fixture
-async def sandbox_env() -> AsyncIterator[SandboxEnvironment]:
+async def sandbox_env(request: pytest.FixtureRequest) -> AsyncIterator[SandboxEnvironment]:
+    if why := KNOWN.get(request.node.originalname):
+        request.applymarker(pytest.mark.xfail(reason=why, strict=True))
     made = await StockadeSandboxEnvironment.sample_init("task", None, {})
     yield made["default"]
     await StockadeSandboxEnvironment.sample_cleanup("task", None, made, interrupted=False)

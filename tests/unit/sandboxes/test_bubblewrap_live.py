@@ -169,6 +169,7 @@ def test_doctor_finds_this_machine_safe() -> None:
     findings = probe()
     assert [finding.name for finding in findings if finding.required and not finding.held] == []
     assert sum(finding.name.startswith("escape: ") for finding in findings) >= 12
+    assert [finding.held for finding in findings if finding.name == "report channel"] == [True]
 
 
 async def test_a_bot_is_told_why_it_cannot_write_to_a_folder_that_can_only_be_read(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from stockade.core.errors import PolicyNotEnforceable, SandboxDied, UsageError
 from stockade_sandbox.backends.containers.gvisor import STATE, GVisorSandbox, find_runsc, refuse, sweep
 from stockade_sandbox.backends.containers.host_stage import BASE
 from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.doctor.probe import report_channel
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import MIB, FolderMode, FolderRule, Limits, Policy
 from tests.support.engines import need, small_rootfs
@@ -43,6 +44,12 @@ async def test_an_overlay_is_reviewed(tmp_path: Path) -> None:
     assert (tmp_path / "folder/a.txt").read_text() == "alpha\n"
     assert {change.path for change in Review().changes(layer)} == {"a.txt", "d", "d/new"}
     Review().discard(layer)
+
+
+async def test_it_is_said_that_the_shell_can_be_opened(tmp_path: Path) -> None:
+    async with _box(tmp_path, Policy()) as box:
+        assert [line for line in box.guarantees if "shell's descriptors" in line and line.startswith("NOT HELD")]
+        assert (await report_channel(box)).held is False
 
 
 async def test_a_file_is_bounded(tmp_path: Path) -> None:

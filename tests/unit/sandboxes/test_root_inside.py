@@ -77,6 +77,12 @@ def test_its_input_variables_and_folder_are_its_own(box: Sandbox) -> None:
     assert box.exec(["cat"], user="root").stdout == b""
 
 
+@pytest.mark.parametrize("user", ["root", "nobody"])
+def test_its_time_is_over_whoever_it_is(box: Sandbox, user: str) -> None:
+    done = box.exec(["sh", "-c", "trap '' TERM; echo on; sleep 1000"], user=user, timeout=0.2)
+    assert (done.exit_code, done.timed_out, done.stdout) == (124, True, b"on\n")
+
+
 def test_on_a_terminal_and_in_a_shell_of_its_own(box: Sandbox) -> None:
     for user, uid in (("root", 0), (None, 1000)):
         with box.start(["sh", "-c", 'stat -c %u "$(tty)"; echo on > "$(tty)"'], user=user, pty=True) as program:
