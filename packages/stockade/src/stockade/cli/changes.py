@@ -41,7 +41,7 @@ _TASK_SHOWN = 60
 _SUBJECT_CHARS = 72
 _SOON_S = 1.0
 _TOO_LARGE = "too large for a patch"
-_RUN = click.argument("run", required=False)
+_RUN = flags.run(required=False)
 
 
 @contextmanager

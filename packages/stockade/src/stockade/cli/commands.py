@@ -3,7 +3,7 @@
 import difflib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,6 +11,9 @@ from stockade import __version__
 from stockade.cli.lazy import COMMANDS, RUNS, SANDBOX, Table, load
 from stockade.cli.ui import failures
 from stockade.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class LazyGroup(click.Group):
@@ -30,6 +33,11 @@ class LazyGroup(click.Group):
         found = load(f"cli.{where}" if ":" in where else f"cli.{where}:command")
         assert isinstance(found, click.Command)
         return found
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """From the table, without an import of each command."""
+        begun: list[CompletionItem] = load("cli.completion:begun")(incomplete, self.table)
+        return [*begun, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

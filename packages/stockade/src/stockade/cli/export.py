@@ -45,7 +45,7 @@ FORMATS = ("atif", "jsonl", "markdown", "asciicast")
 
 
 @click.command("export", short_help="A run as ATIF, JSONL, Markdown or asciicast.")
-@click.argument("run", default="last")
+@flags.run(default="last")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="markdown", help="Which one.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A file that is not there yet; else stdout.")
 @flags.offered(flags.STORE)

@@ -14,6 +14,8 @@ from stockade.cli.ui.safe import hide_named
 from stockade.core.settings import FrontSettings, LoadSettings, RunSettings, SamplingSettings, fields
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from stockade.runtime.settings import Settings
 
 Command = Callable[..., Any]
@@ -30,6 +32,7 @@ def _given(_: click.Context, __: click.Parameter, variables: tuple[str, ...]) ->
     return variables
 
 
+_COMPLETED = frozenset({"bot", "model", "fast_model"})
 _SHORT = {"bot": ("-b",), "model": ("-m",)}
 _AT_ONCE = {"redact": _redacted, "env": _given}
 """Hidden before anything else of the command line is read."""
@@ -39,6 +42,8 @@ def flag(key: str, words: str = "") -> Callable[[Command], Command]:
     """The flag of a setting; `words` stand in place of its own help."""
     field = fields(RunSettings).get(key) or fields(FrontSettings)[key]
     name, how = f"--{key.replace('_', '-')}", dict[str, Any](default=None, help=words or field.setting.help)
+    if key in _COMPLETED:
+        how["shell_complete"] = completed(key)
     if key in _AT_ONCE:
         how |= {"is_eager": True, "callback": _AT_ONCE[key]}
     if field.kind is bool:
@@ -49,6 +54,16 @@ def flag(key: str, words: str = "") -> Callable[[Command], Command]:
     kind = field.kind if field.kind in (int, float) else str
     names, takes = (*_SHORT.get(key, ()), name), field.setting.metavar
     return click.option(*names, type=kind, multiple=field.many, metavar=takes, **how)
+
+
+def completed(kind: str) -> Callable[[click.Context, click.Parameter, str], list["CompletionItem"]]:
+    """What may stand here, when the Tab key is pressed: `kind` of cli.completion.KINDS."""
+    return lambda _context, _parameter, incomplete: load("cli.completion:complete")(kind, incomplete)
+
+
+def run(**how: Any) -> Callable[[Command], Command]:
+    """The argument RUN."""
+    return click.argument("run", shell_complete=completed("run"), **how)
 
 
 def _group(*keys: str) -> Flags:

@@ -30,6 +30,7 @@ COMMANDS: Table = {
     "approvals": ("approvals", "What bots may always do without asking, and where."),
     "trust": ("trust", "Let a folder's stockade.toml or .mcp.json be read."),
     "bots": ("bots", "The bots that exist, with their permissions."),
+    "completion": ("completion", "Completion for bash, zsh or fish."),
     "help": ("help", "A topic: settings, sampling, sandbox, models, network, statuses."),
 }
 RUNS: Table = {

@@ -30,7 +30,7 @@ _SHOWN_CHARS = 200
 
 
 @click.command("replay", short_help="Show a run again as it went, or do it again and compare.")
-@click.argument("run", default="last")
+@flags.run(default="last")
 @click.option("--speed", type=float, default=1.0, metavar="X", help="Times as fast; 0 does not wait at all.")
 @click.option(
     "--verify", "again", is_flag=True, help="Do every action again in a new sandbox; name what differs first."

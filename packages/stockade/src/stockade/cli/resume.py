@@ -37,7 +37,7 @@ AGAIN: flags.Flags = (
 
 
 @click.command("resume", short_help="Go on with a run: after a crash, a stop, or with a new task.")
-@click.argument("run", default="last")
+@flags.run(default="last")
 @click.argument("task", required=False)
 @click.option("--from-scratch", is_flag=True, help="Also when what it wrote before is not on this machine any more.")
 @flags.offered(AGAIN, flags.CHANGES, flags.SHOWN, flags.STORE)
@@ -84,7 +84,7 @@ def continued(given: dict[str, Any]) -> Iterator[tuple[RunStore, Settings, str]]
 
 
 @click.command("rewind", short_help="Go back to a turn of a run and on from there, as a new run.")
-@click.argument("run", default="last")
+@flags.run(default="last")
 @click.argument("task", required=False)
 @click.option("--to", "turn", type=int, required=True, metavar="N", help="The turn to go back to; 0 is the beginning.")
 @click.option("--only", is_flag=True, help="Make the new run and do not go on with it yet.")

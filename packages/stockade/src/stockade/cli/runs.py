@@ -69,7 +69,7 @@ def list_runs(**values: Any) -> int:
 
 
 @click.command("show", short_help="A whole run as it went, from its record.")
-@click.argument("run", default="last")
+@flags.run(default="last")
 @click.option("--full", is_flag=True, help="Every line of every output.")
 @flags.offered(flags.JSON, flags.STORE)
 def show(run: str, full: bool, **values: Any) -> int:
@@ -114,7 +114,7 @@ _OLD_COLUMNS = (
 
 
 @click.command("rm", short_help="Remove runs for good: record, folders, undo.")
-@click.argument("run", nargs=-1, required=True)
+@flags.run(nargs=-1, required=True)
 @click.option("--force", is_flag=True, help="Also with changes that nobody decided on, or a damaged record.")
 @flags.offered(flags.JSON, flags.STORE)
 def rm(run: tuple[str, ...], force: bool, **values: Any) -> int:
