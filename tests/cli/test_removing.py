@@ -100,14 +100,14 @@ def test_prune_shows_what_would_go_and_removes_it_when_told(stage: Stage) -> Non
         db.execute("UPDATE runs SET started=? WHERE run_id IN (?, ?)", (time.time() - 40 * 86400, first, third))
     db.close()
     assert pruned(stage).status == 2
-    assert pruned(stage, "--older-than", "x").status == 2
-    for flags in (("--older-than", "30d"), ("--older-than", "30d", "--dry-run", "--yes")):
+    assert pruned(stage, "--older", "x").status == 2
+    for flags in (("--older", "30d"), ("--older", "30d", "--dry-run", "--yes")):
         shown = pruned(stage, *flags)
         assert shown.status == 0
         assert [line.split()[0] for line in shown.out.splitlines()[1:]] == [third, first]
         assert "nothing was removed" in shown.err
     assert runs(stage) == [third, second, first]
-    lines = pruned(stage, "--older-than", "4w", "--keep", "1", "--json", "--yes").events
+    lines = pruned(stage, "--older", "4w", "--keep", "1", "--json", "--yes").events
     assert [(line["type"], line["run"]) for line in lines] == [("candidate", first), ("removed", first)]
     assert lines[0]["undo"] is True
     assert lines[0]["bytes"] > 0
@@ -115,6 +115,22 @@ def test_prune_shows_what_would_go_and_removes_it_when_told(stage: Stage) -> Non
     assert pruned(stage, "--keep", "0", "-y").status == 0
     assert (runs(stage), folders(stage)) == ([], [])
     assert "there is nothing to remove" in pruned(stage, "--keep", "0", "-y").err
+
+
+def test_a_failed_start_is_no_run(stage: Stage) -> None:
+    """It is not listed, is not `last`, is not among the newest that stay, and goes with the first prune."""
+    kept = applied(stage)
+    failed = stage.run(flags=("--no-input",))
+    assert failed.status == 5, failed.err
+    listed = stage.call("runs", "list")
+    assert [line.split()[0] for line in listed.out.splitlines()[1:]] == [kept]
+    assert "1 failed start not listed" in listed.err
+    shown = stage.call("runs", "list", "--status", "failed")
+    assert len(shown.out.splitlines()) == 2
+    assert stage.call("runs", "show", "last").out == stage.call("runs", "show", kept).out
+    assert stage.call("runs", "prune", "--keep", "1", "--yes").status == 0
+    assert stage.call("runs", "list", "--status", "failed").out == ""
+    assert runs(stage) == [kept]
 
 
 def test_a_damaged_run_goes_by_force_only(stage: Stage) -> None:

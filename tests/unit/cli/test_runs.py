@@ -94,7 +94,7 @@ def test_list_shows_the_newest_first(desk: Desk) -> None:
     anyio.run(keep, "r2", recorded("r2", None, finished=False, at=2e9))
     status, out, _ = desk.runs("list")
     header, first, second = out.splitlines()
-    assert (status, header.split()) == (0, ["run", "when", "bot", "model", "status", "turns", "task"])
+    assert (status, header.split()) == (0, ["run", "when", "bot", "model", "status", "turns", "folder", "task"])
     assert first.startswith("r2")
     assert "interrupted" in first
     assert second.startswith("r1")

@@ -110,7 +110,7 @@ async def test_a_record_of_the_first_schema(tmp_path: Path) -> None:
             "CREATE TABLE old (run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL, type TEXT NOT NULL,"
             " body TEXT NOT NULL, PRIMARY KEY (run_id, seq)) WITHOUT ROWID;"
             "INSERT INTO old SELECT run_id, seq, at, type, body FROM events; DROP TABLE events; DROP TABLE leases;"
-            "DROP TABLE removed;"
+            "DROP TABLE removed; DROP TABLE said; DROP TABLE words; ALTER TABLE runs DROP COLUMN folder;"
             "ALTER TABLE old RENAME TO events; PRAGMA user_version=1;"
         )
     db.close()

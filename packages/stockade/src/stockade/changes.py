@@ -74,6 +74,12 @@ class RunFacts:
     """Whether anything is known to have been written to the layers and not decided on since."""
 
 
+FACTUAL = (
+    RunStarted, SandboxStarted, Checkpoint, RunResumed, RunFinished, ChangesApplied, ChangesUndone, ChangesDiscarded,
+)  # fmt: skip
+"""What `facts` looks at; the other events of a run need not be kept for it."""
+
+
 def facts(events: Sequence[RunEvent]) -> RunFacts:
     result, applied = RunFacts(), set[str]()
     for event in events:

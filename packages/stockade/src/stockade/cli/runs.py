@@ -1,71 +1,34 @@
-"""`stockade runs`: what is on record, removing it, and the commands that go on from there."""
+"""`stockade runs show`, `rm` and `prune`: one run from its record, and removing runs."""
 
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import anyio
 import click
+from rich.console import Console
 from rich.text import Text
 
+from stockade.changes import FACTUAL
 from stockade.cli import flags
+from stockade.cli.listing import STYLES
 from stockade.cli.ui import review
+from stockade.cli.ui.changeset import paged
 from stockade.cli.ui.console import Column, can_ask, draw_table, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.render import Renderer
 from stockade.cli.ui.review import YES, ask_person, on_record
 from stockade.cli.ui.safe import moment, one_line, screen, some
 from stockade.core.errors import LayerLost, RunRemoved, StockadeError, UsageError
-from stockade.core.events import to_json
+from stockade.core.events import RunEvent, to_json
 from stockade.core.ports import RunStore
 from stockade.run_lock import is_locked, status_now
 from stockade.runtime import sandboxes
 from stockade.runtime.removing import Candidate, candidates, remove, sweep_removed
-
-_COLUMNS = (
-    Column("run"),
-    Column("when", leaves=1),
-    Column("bot", leaves=2),
-    Column("model", leaves=3),
-    Column("status"),
-    Column("turns", right=True),
-    Column("task", shrinks=True),
-)
-_STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow", "running": "cyan"}
-
-
-@click.command("list", short_help="All runs, newest first.")
-@flags.offered(flags.JSON, flags.STORE)
-def list_runs(**values: Any) -> int:
-    """All runs, newest first."""
-    with on_record(values) as (store, settings):
-        summaries = anyio.run(store.runs)
-        if settings.front.json_lines:
-            for summary in summaries:
-                state = status_now(summary.run_id, summary.status, summary.driver)
-                print(json.dumps(screen().data({**summary.model_dump(), "status": state})))
-            return 0
-        rows = []
-        for summary in summaries:
-            if summary.problem is not None:
-                say(f"run {summary.run_id}: {summary.problem}", f"stockade runs rm --force {summary.run_id} removes it")
-                continue
-            state = status_now(summary.run_id, summary.status, summary.driver)
-            when = moment(summary.started)
-            cells = (summary.run_id, when, summary.bot, one_line(summary.model, 60))
-            rows.append((
-                *(Text(cell) for cell in cells),
-                Text(state, _STYLES.get(state, "")),
-                Text(str(summary.turns)),
-                Text(one_line(summary.task, _TASK_SHOWN)),
-            ))  # fmt: skip
-        if rows:
-            draw_table(results(), _COLUMNS, rows)
-        elif not summaries:
-            say("there are no runs yet", "stockade run TASK")
-        return 0
 
 
 @click.command("show", short_help="A whole run as it went, from its record.")
@@ -76,29 +39,45 @@ def show(run: str, full: bool, **values: Any) -> int:
     """A whole run as it went, from its record."""
     with on_record(values) as (store, settings):
         run_id = anyio.run(store.find, run)
-        events = anyio.run(store.events, run_id)
-        redactor = review.view(events, settings.options.redact).redactor
+        pages = _pages(store, run_id)
+        first = next(pages)
+        redactor = review.view(first, settings.options.redact).redactor
         if settings.front.json_lines:
-            for event in events:
+            for event in chain(first, chain.from_iterable(pages)):
                 print(to_json(redactor.event(event), ascii_only=True))
             return 0
-        console = results(plain=settings.front.plain)
-        renderer = Renderer(console, whole=full, show_answer=True, numbered=True)
-        for event in events:
-            renderer.event(event)
-        found = review.facts(events)
-        if found.finished is None:
-            state = status_now(run_id, "running", anyio.run(store.driver, run_id))
-            console.print(Text(f"[{state}: the record ends here]", _STYLES[state]), soft_wrap=True)
-        if not is_locked(run_id):
-            try:
-                review.check_kept(found)
-            except LayerLost as lost:
-                console.print(Text(f"[{lost}]", "red"), soft_wrap=True)
+        facts = list[RunEvent]()
+        with paged(results(plain=settings.front.plain)) as (console, _):
+            renderer = Renderer(console, whole=full, show_answer=True, numbered=True)
+            for event in chain(first, chain.from_iterable(pages)):
+                renderer.event(event)
+                if isinstance(event, FACTUAL):
+                    facts.append(event)
+            _end(console, store, run_id, review.facts(facts))
         return 0
 
 
-_REFUSED = 2
+def _pages(store: RunStore, run_id: str) -> Iterator[list[RunEvent]]:
+    """Its events, some at a time, so that the first are shown at once. StoreFailed, UsageError as of `events`."""
+    number = 0
+    while page := anyio.run(partial(store.events, run_id, first=number, limit=_PAGE)):
+        yield page
+        number += len(page)
+
+
+def _end(console: Console, store: RunStore, run_id: str, found: review.RunFacts) -> None:
+    """What is to be known of a run that is cut off, or whose changes are gone."""
+    if found.finished is None:
+        state = status_now(run_id, "running", anyio.run(store.driver, run_id))
+        console.print(Text(f"[{state}: the record ends here]", STYLES[state]), soft_wrap=True)
+    if not is_locked(run_id):
+        try:
+            review.check_kept(found)
+        except LayerLost as lost:
+            console.print(Text(f"[{lost}]", "red"), soft_wrap=True)
+
+
+_PAGE = 300
 _TASK_SHOWN = 60
 _NAMED = 10
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -151,7 +130,7 @@ def _rm(store: RunStore, run_id: str, force: bool, *, json_lines: bool) -> int:
 
 
 @click.command("prune", short_help="Remove old runs for good, after showing which.")
-@click.option("--older-than", "age", metavar="AGE", help="Only runs that began longer ago: 90m, 12h, 30d, 8w.")
+@click.option("--older", "age", metavar="AGE", help="Only runs that began longer ago: 90m, 12h, 30d, 8w.")
 @click.option("--keep", type=click.IntRange(0), metavar="N", help="The newest N runs stay.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @click.option("-y", "--yes", is_flag=True, help="Remove them without asking.")
@@ -163,7 +142,7 @@ def prune(age: str | None, keep: int | None, dry_run: bool, yes: bool, **values:
     nobody decided on, stay. Where nobody can be asked, nothing goes without --yes.
     """
     if age is None and keep is None:
-        raise UsageError("which runs are to go?", "name an age, --older-than 30d, or a number, --keep 100, or both")
+        raise UsageError("which runs are to go?", "name an age, --older 30d, or a number, --keep 100, or both")
     before = time.time() - _seconds(age) if age is not None else None
     with on_record(values) as (store, settings):
         found = anyio.run(lambda: candidates(store, sandboxes.reviewer(), before=before, keep=keep))
@@ -185,7 +164,7 @@ def prune(age: str | None, keep: int | None, dry_run: bool, yes: bool, **values:
 def _seconds(age: str) -> float:
     found = _AGE.fullmatch(age)
     if found is None:
-        raise UsageError(f"--older-than {age}: this is no age", "a number and m, h, d or w: --older-than 30d")
+        raise UsageError(f"--older {age}: this is no age", "a number and m, h, d or w: --older 30d")
     return int(found[1]) * _SECONDS[found[2]]
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BeforeValidator, Field, TypeAdapter
 
-from stockade.core.actions import Answer, HookWords, Observation, Step
+from stockade.core.actions import Answer, HookWords, Observation, Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.messages import ModelAnswer, ModelInfo, Sampling, Usage
@@ -367,6 +367,25 @@ RunEvent = Annotated[
     | RunFinished | ChangesApplied | ChangesUndone | ChangesDiscarded,
     Field(discriminator="type"),
 ]  # fmt: skip
+
+
+def said_of(event: RunEvent) -> tuple[str, str] | None:
+    """What of an event is searched for: `task`, `answer` or `command`, and its words."""
+    match event:
+        case RunStarted(task=text) | RunResumed(task=str(text)) if text:
+            return "task", text
+        case RunFinished(answer=str(text)) if text:
+            return "answer", text
+        case ActionStarted(action=Step(action=Shell(command=text))) if text:
+            return "command", text
+        case _:
+            return None
+
+
+def never_began(status: str, turns: int) -> bool:
+    """Whether a run failed before its model had answered once: it is no run to go on with."""
+    return status == "failed" and turns == 0
+
 
 _BEGINNING = re.compile(r'\{"at":[-+.0-9eE]+,"type":"(\w+)"')
 

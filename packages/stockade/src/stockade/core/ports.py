@@ -151,6 +151,8 @@ class RunSummary(Data):
     model: str
     status: str
     turns: int
+    folder: str = ""
+    """The first one that it works in."""
     driver: str | None = None
     """The living process that drives it, in words."""
     problem: str | None = None
@@ -181,8 +183,10 @@ class RunStore(Protocol):
         """The living process that drives the run, in words (`process 17 on host`); None when nobody does."""
         ...
 
-    async def events(self, run_id: str) -> list[RunEvent]:
-        """In order. StoreFailed when the record is damaged; UsageError when there is no such run."""
+    async def events(self, run_id: str, *, first: int = 0, limit: int | None = None) -> list[RunEvent]:
+        """In order, from number `first` on, at most `limit`. StoreFailed when the record is damaged; UsageError when
+        there is no such run.
+        """
         ...
 
     async def length(self, run_id: str) -> int:
@@ -193,8 +197,16 @@ class RunStore(Protocol):
         """The run id for an id, a unique prefix, or `last`. UsageError otherwise."""
         ...
 
-    async def runs(self) -> list[RunSummary]:
-        """Newest first."""
+    async def runs(
+        self, *, folder: str | None = None, words: Sequence[str] = (), limit: int | None = None
+    ) -> list[RunSummary]:
+        """Newest first, at most `limit`: of a folder and what lies in it; whose tasks, answers and commands hold all
+        these words.
+        """
+        ...
+
+    async def said(self, run_id: str, words: Sequence[str]) -> list[tuple[str, str]]:
+        """What of a run holds one of these words: `task`, `answer` or `command`, and the beginning of the text."""
         ...
 
     async def remove(self, run_id: str) -> None:

@@ -1,19 +1,16 @@
-"""The record of runs, their names, the clock that they are dated by, and which run is meant where none is named."""
+"""The names of runs, the clock that they are dated by, and which run is meant where none is named."""
 
-import os
 import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeGuard
 
 from stockade.changes import facts, pending
 from stockade.core.errors import UsageError
 from stockade.core.events import RunStarted
 from stockade.core.ports import Reviewer, RunStore
 from stockade.paths import run_dir, state_dir
-from stockade.store.postgres import PostgresStore
-from stockade.store.sqlite import SQLiteStore
+from stockade.store.opening import open_store, read_store
 from stockade_sandbox.overlay.journal import Head, journals_on
 from stockade_sandbox.overlay.safe_fs import encode_path
 
@@ -32,43 +29,6 @@ def new_run_id() -> str:
     """Sorts by time, short enough to type a prefix of: `20261122-020648-k3f9`."""
     alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
     return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + "".join(secrets.choice(alphabet) for _ in range(4))
-
-
-def open_store(where: str | None = None) -> RunStore:
-    """The record: a file's path or the address of a PostgreSQL database, by default runs.db in the state folder.
-
-    The file is made where it is not there. UsageError when its folder is not: only the default one is made.
-    """
-    if _is_address(where):
-        return PostgresStore(where)
-    return SQLiteStore(_in_a_folder(_path(where)) if where else _path(where))
-
-
-def read_store(where: str | None = None) -> RunStore:
-    """A record that runs are looked for in: one that was named must be there, or it is a UsageError."""
-    if where and not _is_address(where):
-        try:
-            result = _path(where).exists()
-        except OSError as error:
-            raise UsageError(f"the record {where} cannot be looked at: {error.strerror}", "check --store") from None
-        if not result:
-            raise UsageError(f"there is no record {where}", "check --store; stockade run would make it")
-    return open_store(where)
-
-
-def _in_a_folder(path: Path) -> Path:
-    """A path that was typed: its folder is there, or it is a UsageError."""
-    if not os.path.isdir(path.parent):
-        raise UsageError(f"there is no folder {path.parent} for the record {path.name}", "check the path, or make it")
-    return path
-
-
-def _path(where: str | None) -> Path:
-    return Path(where) if where else state_dir() / "runs.db"
-
-
-def _is_address(where: str | None) -> TypeGuard[str]:
-    return where is not None and where.startswith(("postgresql:", "postgres:"))
 
 
 def _is_of(folder: Path, host: str) -> bool:
@@ -98,9 +58,9 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
 
 async def newest_here(store: RunStore, folder: Path) -> str:
     """The newest run whose working folder this is; a helper's is its boss's. UsageError when there is none."""
-    for summary in await store.runs():
+    for summary in await store.runs(folder=str(folder)):
         if summary.problem is None:
-            started = (await store.events(summary.run_id))[0]
+            started = (await store.events(summary.run_id, limit=1))[0]
             if isinstance(started, RunStarted) and not started.boss and _works_in(started, folder):
                 return summary.run_id
     raise UsageError(f"there is no run of {folder} to go on with", "stockade runs list names all; runs resume RUN")
@@ -123,3 +83,7 @@ def _decided_on(folder: Path) -> Iterator[tuple[Head, str]]:
     hosts = [encode_path(str(one)) for one in (folder, *folder.parents)]
     for base, _, head in journals_on(hosts, state_dir() / "runs"):
         yield head, base.parent.name
+
+
+__all__ = ["SystemClock", "new_run_id", "newest_applied", "newest_here", "newest_undecided", "open_store",
+           "read_store"]  # fmt: skip

@@ -17,7 +17,7 @@ from anyio import from_thread, to_thread
 
 from stockade.changes import RunFacts, complete, facts, kept_layers, pending
 from stockade.core.errors import FolderMoved, LayerLost, RunTaken, SandboxFailed, StoreFailed, UsageError
-from stockade.core.events import RunEvent
+from stockade.core.events import RunEvent, never_began
 from stockade.core.ports import Reviewer, RunStore, RunSummary
 from stockade.paths import run_dir, state_dir
 from stockade.run_lock import is_locked
@@ -44,10 +44,15 @@ async def candidates(
 ) -> list[Candidate]:
     """The runs that began `before` (UNIX s) and are not among the newest `keep`, newest first; all when both are None.
 
-    Helpers of a run go with it. One whose record is damaged is none: nobody knows when it began.
+    Helpers of a run go with it. One whose record is damaged is none: nobody knows when it began. A failed start is no
+    run: it does not count among the newest, and goes whenever it was.
     """
     whole = [run for run in await store.runs() if run.problem is None and "." not in run.run_id]
-    old = [run for run in whole[keep or 0 :] if before is None or run.started < before]
+    begun = [run for run in whole if not never_began(run.status, run.turns)]
+    stays = {run.run_id for run in begun[: keep or 0]} | {
+        run.run_id for run in begun if before and run.started >= before
+    }
+    old = [run for run in whole if run.run_id not in stays]
     return [await _candidate(store, reviewer, run) for run in old]
 
 

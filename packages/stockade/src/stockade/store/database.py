@@ -2,6 +2,7 @@
 beside this one, applied once each and in order."""
 
 import re
+import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from importlib import resources
 from typing import Any, Literal, Protocol
@@ -21,6 +22,12 @@ class Database(Protocol):
     """SQL for the database's own clock, in UNIX seconds."""
     locking: str
     """Appended to a SELECT: nobody else may change what it gives until the transaction ends."""
+    matching: str
+    """SQL that is true of a row of `said` whose text holds the words of a `phrase`."""
+
+    def phrase(self, words: str) -> str:
+        """One or several words that stand side by side, the last of them perhaps only begun, for `matching`."""
+        ...
 
     @property
     def errors(self) -> tuple[type[BaseException], ...]: ...
@@ -87,4 +94,13 @@ def outstanding(version: int, kind: Kind, place: str) -> list[tuple[int, tuple[s
 
 
 def _statements(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in _COMMENT.sub("", text).split(";") if part.strip())
+    """Each without its semicolon; those in the body of a trigger are part of it."""
+    found, begun = list[str](), ""
+    for part in _COMMENT.sub("", text).split(";"):
+        begun += part
+        if sqlite3.complete_statement(f"{begun};"):
+            found.append(begun.strip())
+            begun = ""
+        else:
+            begun += ";"
+    return tuple(one for one in found if one)

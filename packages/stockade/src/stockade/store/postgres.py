@@ -30,6 +30,11 @@ _DEFAULTS = {
 _TRIES, _FIRST_PAUSE_S = 8, 0.1
 
 
+_ONLY = "regexp_replace({}, '[^[:alnum:]]+', ' ', 'g')"
+_WORDS = f"to_tsvector('simple', {_ONLY})"
+"""As the index of migration 4 has them: what is no letter or digit parts words, as in SQLite."""
+
+
 class PostgresStore(SQLRecord):
     """Implements core.ports.RunStore. UsageError for a wrong address, StoreFailed when it cannot be used."""
 
@@ -42,6 +47,10 @@ class PostgresDatabase:
 
     now = "extract(epoch from clock_timestamp())::double precision"
     locking = " FOR UPDATE"
+    matching = (
+        f"{_WORDS.format('said.text')} @@ (SELECT CASE WHEN numnode(q) = 0 THEN q ELSE (q::text || ':*')::tsquery END"
+        f" FROM phraseto_tsquery('simple', {_ONLY.format('?')}) AS q)"
+    )
 
     def __init__(self, address: str) -> None:
         try:
@@ -73,6 +82,9 @@ class PostgresDatabase:
         if db.execute("SHOW synchronous_commit").fetchone() == ("off",):
             db.execute("SET synchronous_commit = on")
         return db
+
+    def phrase(self, words: str) -> str:
+        return words
 
     def _prepare(self) -> None:
         version = self._version()

@@ -6,20 +6,28 @@ Everything about one append is one transaction: that nobody else drives the run,
 import contextlib
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import anyio
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from stockade.core.data import Data
 from stockade.core.errors import RunRemoved, RunTaken, StoreFailed, UsageError
-from stockade.core.events import AnswerUnreadable, ModelAnswered, RunEvent, RunFinished, RunResumed, RunStarted
+from stockade.core.events import (
+    AnswerUnreadable,
+    ModelAnswered,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    said_of,
+)
 from stockade.core.ports import RunSummary
 from stockade.store.database import Database
 from stockade.store.lease import BEAT_S, Holder, holding
@@ -27,22 +35,31 @@ from stockade.store.rows import Row, decode, encode
 from stockade.store.writer import Writer
 
 _TASK_SHOWN = 500
-_LISTED = ("run_id", "started", "task", "bot", "model", "status", "turns")
+_SAID_CHARS = 20_000
+_TEXTS = ("task", "bot", "model", "status", "folder")
+_LISTED = ("run_id", "started", "task", "bot", "model", "status", "turns", "folder")
 _RECOVER = "docs/store.md, Damage, says how to read the rest; stockade runs rm --force removes the run"
+_NEVER_BEGAN = "status='failed' AND turns=0"
 _END_OF_TIME = 253402300800.0
 """The year 10000: no clock says so, and no calendar goes further."""
 
 
-class _Listed(Data):
-    """A row of `runs` as it must be."""
+_RUN_ID = re.compile(r"\w[\w.-]{0,199}")
+_STATES = frozenset({"running", "done", "stopped", "failed"})
 
-    run_id: str = Field(pattern=r"^\w[\w.-]{0,199}$")
-    started: float = Field(ge=0, lt=_END_OF_TIME, allow_inf_nan=False)
-    task: str
-    bot: str
-    model: str
-    status: Literal["running", "done", "stopped", "failed"]
-    turns: int
+
+def _wrong(row: Sequence[Any]) -> str:
+    """Which column of a row of `runs` is not what it must be; empty when none is. Of many rows, so by hand."""
+    run_id, started, *texts, turns = row[0], row[1], row[2], row[3], row[4], row[5], row[7], row[6]
+    if not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):
+        return "run_id"
+    if not (isinstance(started, float | int) and 0 <= started < _END_OF_TIME):
+        return "started"
+    if not all(isinstance(text, str) for text in texts):
+        return next(name for name, text in zip(_TEXTS, texts, strict=True) if not isinstance(text, str))
+    if texts[3] not in _STATES:
+        return "status"
+    return "" if isinstance(turns, int) else "turns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +108,13 @@ class SQLRecord:
             job = _Append(run_id, events, [encode(one) for one in events])
             await self._writer.write(partial(self._append, job), durable=durable)
 
-    async def events(self, run_id: str) -> list[RunEvent]:
-        rows = await self._writer.read(partial(self._rows, run_id))
-        if not rows:
+    async def events(self, run_id: str, *, first: int = 0, limit: int | None = None) -> list[RunEvent]:
+        rows = await self._writer.read(partial(self._rows, run_id, first, limit))
+        if not rows and first == 0:
             raise await self._writer.read(partial(self._no_run, run_id))
         large = {sha256 for *_, named in rows if named for sha256 in _names(named)}
         loaded = await self._writer.read(lambda: {name: self._db.load(name) for name in large}) if large else {}
-        return decode(run_id, rows, loaded.get, self._db.place)
+        return decode(run_id, rows, loaded.get, self._db.place, first)
 
     async def length(self, run_id: str) -> int:
         sql = "SELECT count(*) FROM events WHERE run_id=?"
@@ -106,8 +123,16 @@ class SQLRecord:
     async def find(self, reference: str) -> str:
         return await self._writer.read(partial(self._find, reference))
 
-    async def runs(self) -> list[RunSummary]:
-        return await self._writer.read(self._runs)
+    async def runs(
+        self, *, folder: str | None = None, words: Sequence[str] = (), limit: int | None = None
+    ) -> list[RunSummary]:
+        return await self._writer.read(partial(self._runs, folder, words, limit))
+
+    async def said(self, run_id: str, words: Sequence[str]) -> list[tuple[str, str]]:
+        any_of = " OR ".join(self._db.matching for _ in words)
+        sql = f"SELECT kind, text FROM said WHERE run_id=? AND ({any_of or 'true'}) ORDER BY number LIMIT 20"
+        values = (run_id, *map(self._db.phrase, map(_plain, words)))
+        return [(str(kind), str(text)) for kind, text in await self._writer.read(lambda: self._db.execute(sql, values))]
 
     async def remove(self, run_id: str) -> None:
         await self._writer.write(partial(self._remove, run_id))
@@ -171,11 +196,11 @@ class SQLRecord:
     def _index(self, run_id: str, event: RunEvent) -> None:
         match event:
             case RunStarted():
-                task = event.task[:_TASK_SHOWN].replace("\0", "\ufffd")
+                folder = event.policy.folders[0].host if event.policy.folders else ""
                 self._db.execute(
-                    "INSERT INTO runs (run_id, started, task, bot, model, status, turns)"
-                    " VALUES (?, ?, ?, ?, ?, 'running', 0)",
-                    (run_id, event.at, task, event.bot, event.model),
+                    "INSERT INTO runs (run_id, started, task, bot, model, folder, status, turns)"
+                    " VALUES (?, ?, ?, ?, ?, ?, 'running', 0)",
+                    (run_id, event.at, _plain(event.task[:_TASK_SHOWN]), event.bot, event.model, _plain(folder)),
                 )
             case ModelAnswered():
                 self._db.execute("UPDATE runs SET turns=turns+1 WHERE run_id=?", (run_id,))
@@ -188,14 +213,20 @@ class SQLRecord:
                 self._db.execute("UPDATE runs SET status=?, turns=? WHERE run_id=?", values)
             case _:
                 pass
+        if said := said_of(event):
+            row = (run_id, said[0], _plain(said[1][:_SAID_CHARS]))
+            self._db.execute("INSERT INTO said (run_id, kind, text) VALUES (?, ?, ?)", row)
 
-    def _rows(self, run_id: str) -> list[tuple[object, ...]]:
-        return self._db.execute("SELECT seq, body, crc, large FROM events WHERE run_id=? ORDER BY seq", (run_id,))
+    def _rows(self, run_id: str, first: int, limit: int | None) -> list[tuple[object, ...]]:
+        sql = "SELECT seq, body, crc, large FROM events WHERE run_id=? AND seq>=? ORDER BY seq"
+        more = (f"{sql} LIMIT ?", (limit,)) if limit is not None else (sql, ())
+        return self._db.execute(more[0], (run_id, first, *more[1]))
 
     def _find(self, reference: str) -> str:
         if reference == "last":
             rows = self._db.execute(
-                "SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id ORDER BY number DESC LIMIT 1"
+                f"SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id AND NOT ({_NEVER_BEGAN})"
+                " ORDER BY number DESC LIMIT 1"
             )
             if not rows:
                 raise UsageError("there are no runs yet", "stockade run TASK")
@@ -235,7 +266,7 @@ class SQLRecord:
                 raise _taken(name, driver)
         sys.audit("stockade.step", "record.remove")
         for name in names:
-            for table in ("events", "runs", "leases"):
+            for table in ("events", "runs", "leases", "said"):
                 self._db.execute(f"DELETE FROM {table} WHERE run_id=?", (name,))
             self._db.execute(
                 f"INSERT INTO removed (run_id, at) VALUES (?, {self._db.now}) ON CONFLICT DO NOTHING", (name,)
@@ -257,10 +288,20 @@ class SQLRecord:
             raise StoreFailed(what, f"stockade runs rm --force {damaged[0]}")
         return {name for _, names in named for name in names}
 
-    def _runs(self) -> list[RunSummary]:
+    def _runs(self, folder: str | None, words: Sequence[str], limit: int | None) -> list[RunSummary]:
+        where, values = list[str](), list[object]()
+        if folder is not None:
+            where.append("(folder=? OR substr(folder, 1, ?)=?)")
+            inside = f"{folder.rstrip('/')}/"
+            values += [_plain(folder), len(inside), _plain(inside)]
+        for word in words:
+            where.append(f"runs.run_id IN (SELECT run_id FROM said WHERE {self._db.matching})")
+            values.append(self._db.phrase(_plain(word)))
         rows = self._db.execute(
             f"SELECT {', '.join(f'runs.{name}' for name in _LISTED)}, {self._lease_columns}"
-            " FROM runs LEFT JOIN leases ON leases.run_id = runs.run_id ORDER BY number DESC"
+            " FROM runs LEFT JOIN leases ON leases.run_id = runs.run_id"
+            f"{' WHERE ' if where else ''}{' AND '.join(where)} ORDER BY number DESC{' LIMIT ?' if limit else ''}",
+            [*values, *([limit] if limit else [])],
         )
         return [self._summary(row[: len(_LISTED)], row[len(_LISTED) :]) for row in rows]
 
@@ -268,12 +309,10 @@ class SQLRecord:
         """One that is damaged has its status: the others are listed beside it."""
         run_id = row[0] if isinstance(row[0], str) else repr(row[0])
         try:
-            result = _Listed.model_validate(dict(zip(_LISTED, row, strict=True)), strict=True)
+            if wrong := _wrong(row):
+                raise StoreFailed(f"its row in {self._db.place} is damaged: {wrong}: this is not what stands there")
             driver = self._lease_of(run_id, lease).driver if lease[0] is not None else None
-            return RunSummary(**result.model_dump(), driver=driver)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            problem = f"its row in {self._db.place} is damaged: {first['loc'][0]}: {first['msg']}"
+            return RunSummary.model_construct(**dict(zip(_LISTED, row, strict=True)), driver=driver)
         except StoreFailed as error:
             problem = error.message.removeprefix(f"run {run_id}: ")
         return RunSummary(
@@ -345,6 +384,11 @@ class SQLRecord:
 def _taken(run_id: str, driver: str | None) -> RunTaken:
     who = f"is being driven by {driver}" if driver else "was taken over by another process"
     return RunTaken(f"run {run_id} {who}", "wait for its end, or stop it there")
+
+
+def _plain(text: str) -> str:
+    """What both databases take: no NUL, no half of a character."""
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _is_utf8(text: str) -> bool:

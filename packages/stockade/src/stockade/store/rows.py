@@ -69,10 +69,12 @@ def encode(event: RunEvent) -> Row:
     return Row(event.at, event.type, body, zlib.crc32(body.encode()), json.dumps(named), tuple(aside))
 
 
-def decode(run_id: str, rows: Sequence[tuple[Any, ...]], load: Load, place: str) -> list[RunEvent]:
-    """The events of all rows `(seq, body, crc, large)` of a run. StoreFailed when one is missing, damaged or newer."""
+def decode(run_id: str, rows: Sequence[tuple[Any, ...]], load: Load, place: str, first: int = 0) -> list[RunEvent]:
+    """The events of all rows `(seq, body, crc, large)` of a run, from number `first` on. StoreFailed when one is
+    missing, damaged or newer.
+    """
     events: list[RunEvent] = []
-    for expected, (seq, body, crc, large) in enumerate(rows):
+    for expected, (seq, body, crc, large) in enumerate(rows, first):
         if seq != expected:
             raise StoreFailed(f"run {run_id}: event {expected} is missing from {place}", _RECOVER)
         if (match := _STARTED.match(str(body))) is not None and int(match[1]) != SCHEMA_VERSION:

@@ -47,6 +47,7 @@ class SQLiteDatabase:
     errors = (sqlite3.Error, OSError)
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     locking = ""  # BEGIN IMMEDIATE has locked everything
+    matching = "said.number IN (SELECT rowid FROM words WHERE words MATCH ?)"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,6 +70,10 @@ class SQLiteDatabase:
         except StoreFailed:
             self.close()
             raise
+
+    def phrase(self, words: str) -> str:
+        escaped = words.replace('"', '""')
+        return f'"{escaped}"*'
 
     def _prepare(self) -> None:
         self._write_ahead()

@@ -1,6 +1,7 @@
 """In-memory adapters of the ports, for tests without a model, a sandbox or a disk."""
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,7 +11,16 @@ from pydantic import ValidationError
 
 from stockade.core.actions import Action, Answer, Step, ToolResult
 from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UnreadableAnswer, UsageError
-from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, to_json
+from stockade.core.events import (
+    ModelAnswered,
+    RunEvent,
+    RunFinished,
+    RunStarted,
+    from_json,
+    never_began,
+    said_of,
+    to_json,
+)
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
 from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
 from stockade.core.tools import Offered, ToolSpec
@@ -174,10 +184,11 @@ class MemoryStore:
             raise self._no_run(run_id)
         self._lines.setdefault(run_id, []).extend(to_json(event) for event in events)
 
-    async def events(self, run_id: str) -> list[RunEvent]:
+    async def events(self, run_id: str, *, first: int = 0, limit: int | None = None) -> list[RunEvent]:
         if run_id not in self._lines:
             raise self._no_run(run_id)
-        return [from_json(line) for line in self._lines[run_id]]
+        end = None if limit is None else first + limit
+        return [from_json(line) for line in self._lines[run_id][first:end]]
 
     async def remove(self, run_id: str) -> None:
         names = [run_id, *(name for name in self._lines if name.startswith(f"{run_id}."))]
@@ -202,7 +213,8 @@ class MemoryStore:
     async def find(self, reference: str) -> str:
         names = list(self._lines)
         if reference == "last" and names:
-            return [name for name in names if "." not in name][-1]
+            runs = await self.runs()
+            return next(run.run_id for run in runs if "." not in run.run_id and not never_began(run.status, run.turns))
         matches = [name for name in names if name.startswith(reference)] if reference else []
         matches = [name for name in matches if "." not in name] or matches
         if reference in names:
@@ -213,11 +225,35 @@ class MemoryStore:
             raise UsageError(f"{reference!r} is the beginning of several")
         return matches[0]
 
-    async def runs(self) -> list[RunSummary]:
-        return [_summary([from_json(line) for line in lines]) for lines in reversed(self._lines.values())]
+    async def runs(
+        self, *, folder: str | None = None, words: Sequence[str] = (), limit: int | None = None
+    ) -> list[RunSummary]:
+        every = [_summary([from_json(line) for line in lines]) for lines in reversed(self._lines.values())]
+        inside = f"{folder}/".replace("//", "/")
+        here = [run for run in every if folder is None or (run.folder and f"{run.folder}/".startswith(inside))]
+        said = {run.run_id: [text for _, text in self._said(run.run_id)] for run in here}
+        return [run for run in here if all(any(_holds(text, word) for text in said[run.run_id]) for word in words)][
+            :limit
+        ]
+
+    async def said(self, run_id: str, words: Sequence[str]) -> list[tuple[str, str]]:
+        return [(kind, text) for kind, text in self._said(run_id) if not words or any(_holds(text, w) for w in words)]
+
+    def _said(self, run_id: str) -> list[tuple[str, str]]:
+        found = (said_of(from_json(line)) for line in self._lines.get(run_id, ()))
+        return [(said[0], said[1].replace("\0", "\ufffd")) for said in found if said]
 
     async def close(self) -> None:
         return None
+
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+def _holds(text: str, words: str) -> bool:
+    """Side by side, the last perhaps only begun; whatever is no letter or digit parts words."""
+    wanted, found = (" ".join(["", *_WORD.findall(one.lower())]) for one in (words, text))
+    return wanted != "" and wanted in found
 
 
 def _summary(events: list[RunEvent]) -> RunSummary:
@@ -231,6 +267,7 @@ def _summary(events: list[RunEvent]) -> RunSummary:
         task=first.task,
         bot=first.bot,
         model=first.model,
+        folder=first.policy.folders[0].host if first.policy.folders else "",
         status=last.status if isinstance(last, RunFinished) else "running",
         turns=max((event.turn for event in events if isinstance(event, ModelAnswered)), default=0),
     )

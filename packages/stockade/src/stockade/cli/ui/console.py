@@ -13,7 +13,6 @@ from typing import TextIO
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from stockade.cli.ui.safe import fit_for_terminal
@@ -95,12 +94,14 @@ class Column:
     leaves: int = 0
 
 
-def draw_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> None:
+Cell = Text | str
+
+
+def draw_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
     """As a table; where even the columns that stay have no room side by side, each row as a few lines. At most one
     column shrinks.
     """
-    widths = [max(cell_len(text) for text in (column.name, *(row[at].plain for row in rows)))
-              for at, column in enumerate(columns)]  # fmt: skip
+    widths = [max(map(_width, (column.name, *(row[at] for row in rows)))) for at, column in enumerate(columns)]
     kept = list(range(len(columns)))
     for at in sorted((at for at in kept if columns[at].leaves), key=lambda at: columns[at].leaves):
         if _needed(columns, widths, kept) > console.width:
@@ -108,17 +109,39 @@ def draw_table(console: Console, columns: Sequence[Column], rows: Sequence[Seque
     if _needed(columns, widths, kept) > console.width:
         _stack(console, columns, rows, kept)
         return
-    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
-    over = max(0, sum(widths[at] + _GAP for at in kept) - console.width)
+    over = max(0, sum(widths[at] + _GAP for at in kept) - _GAP - console.width)
     for at in kept:
-        column = columns[at]
-        width = max(min(widths[at], _LEAST), widths[at] - over) if column.shrinks else widths[at]
-        table.add_column(
-            column.name, width=width, no_wrap=True, overflow="ellipsis", justify="right" if column.right else "left"
-        )
-    for row in rows:
-        table.add_row(*(row[at] for at in kept))
-    console.print(table)
+        if columns[at].shrinks:
+            widths[at] = max(min(widths[at], _LEAST), widths[at] - over)
+    head = [Text(column.name, "bold") for column in columns]
+    lines = [[_cell(row[at], widths[at], right=columns[at].right) for at in kept] for row in (head, *rows)]
+    gap = " " * _GAP
+    if console.is_terminal:
+        for cells in lines:
+            line = Text(gap).join(cell if isinstance(cell, Text) else Text(cell) for cell in cells)
+            line.rstrip()
+            console.print(line, soft_wrap=True)
+    else:
+        plain = (gap.join(cell if isinstance(cell, str) else cell.plain for cell in cells) for cells in lines)
+        console.file.write(fit_for_terminal("".join(f"{line.rstrip()}\n" for line in plain)))
+
+
+def _width(cell: Cell) -> int:
+    text = cell if isinstance(cell, str) else cell.plain
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def _cell(cell: Cell, width: int, *, right: bool) -> Cell:
+    """In so many columns."""
+    missing = width - _width(cell)
+    if missing < 0:
+        cell = Text(cell) if isinstance(cell, str) else cell.copy()
+        cell.truncate(width, overflow="ellipsis")
+        return cell
+    blanks = " " * missing
+    if isinstance(cell, str):
+        return blanks + cell if right else cell + blanks
+    return Text.assemble(blanks, cell) if right else Text.assemble(cell, blanks)
 
 
 def _needed(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int]) -> int:
@@ -127,9 +150,10 @@ def _needed(columns: Sequence[Column], widths: Sequence[int], kept: Sequence[int
     return sum(least) + _GAP * len(kept)
 
 
-def _stack(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Text]], kept: Sequence[int]) -> None:
+def _stack(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], kept: Sequence[int]) -> None:
     """The first cell; below it, further in, the short ones; below them what may be long."""
-    for row in rows:
+    for cells in rows:
+        row = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
         console.print(row[0], soft_wrap=True)
         short = [_named(columns[at], row[at]) for at in kept[1:] if not columns[at].shrinks and row[at]]
         console.print(Text("  ") + Text(" · ").join(short), soft_wrap=True)

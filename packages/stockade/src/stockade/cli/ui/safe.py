@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -151,3 +151,14 @@ def one_line(text: str, limit: int = 2000) -> str:
     """The same in one line, in at most `limit` characters."""
     line = " ".join(safe_text(text).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def one_lines(texts: Sequence[str], limit: int = 2000) -> list[str]:
+    """`one_line` of each; of very many at the price of a few."""
+    short = [text for text in texts if "\n" not in text and "\r" not in text]
+    lines = safe_text("\n".join(short)).split("\n")
+    if len(lines) != len(short):  # what is to be hidden goes over several of them
+        return [one_line(text, limit) for text in texts]
+    cut = [" ".join(line.split()) for line in lines]
+    done = iter(line if len(line) <= limit else f"{line[: limit - 1]}…" for line in cut)
+    return [one_line(text, limit) if "\n" in text or "\r" in text else next(done) for text in texts]

@@ -8,7 +8,7 @@ from stockade.core.errors import RunRemoved, UsageError
 from stockade.core.events import ActionFinished, ActionStarted, ModelAnswered, RunEvent, RunFinished, RunStarted
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.core.ports import RunStore
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import FolderRule, Policy
 from stockade_sandbox.results import Chunk, CommandOutput
 
 
@@ -80,6 +80,57 @@ class StoreConformance:
         for wrong in ("run-a", "x", "", "run-%", "run-_1"):
             with pytest.raises(UsageError):
                 await store.find(wrong)
+
+    async def test_a_run_is_read_by_the_page(self, store: RunStore) -> None:
+        events: list[RunEvent] = [first("run-a"), *some(1), *some(2)]
+        await store.append("run-a", events)
+        assert await store.events("run-a", limit=3) == events[:3]
+        assert await store.events("run-a", first=3, limit=3) == events[3:6]
+        assert await store.events("run-a", first=6, limit=3) == events[6:]
+        assert await store.events("run-a", first=7, limit=3) == []
+
+    async def test_runs_of_a_folder(self, store: RunStore) -> None:
+        for run_id, host in (("run-a", "/w/a"), ("run-b", "/w/ab"), ("run-c", "/w/a/c_d"), ("run-d", "/w/a/cxd")):
+            policy = Policy(folders=(FolderRule(host=host),))
+            await store.append(run_id, [first(run_id).model_copy(update={"policy": policy})])
+        await store.append("run-e", [first("run-e")])
+
+        async def of(folder: str) -> list[str]:
+            return [run.run_id for run in await store.runs(folder=folder)]
+
+        assert await of("/w/a") == ["run-d", "run-c", "run-a"]
+        assert await of("/w/a/c_d") == ["run-c"]
+        assert await of("/") == ["run-d", "run-c", "run-b", "run-a"]
+        assert await of("/w/%") == []
+        assert [run.run_id for run in await store.runs(limit=2)] == ["run-e", "run-d"]
+        assert [run.folder for run in await store.runs(limit=2)] == ["", "/w/a/cxd"]
+
+    async def test_search_in_tasks_answers_and_commands(self, store: RunStore) -> None:
+        await store.append("run-a", [first("run-a", task="Count the Lines of data.csv"), *some(1)])
+        done = RunFinished(at=9.0, status="done", reason="finish", turns=1, answer="There are 12 lines\0 \u00fcber")
+        await store.append("run-b", [first("run-b", task="count words"), *some(1), done])
+
+        async def of(*words: str) -> list[str]:
+            return [run.run_id for run in await store.runs(words=words)]
+
+        assert await of("lines") == ["run-b", "run-a"]
+        assert await of("LINES", "csv") == await of("data.csv") == await of("lin", "data") == ["run-a"]
+        assert await of("printf", "12") == await of("\u00fcb") == ["run-b"]
+        assert await of("printf", "drop table events") == ["run-b", "run-a"]
+        for odd in ('"', "'", "*", "a AND b", "NEAR(", "\0", "\udcff", "-x", "ines", "exit_code"):
+            assert await of(odd) == []
+        assert await store.said("run-b", ["lines", "count"]) == [
+            ("task", "count words"),
+            ("answer", "There are 12 lines\ufffd \u00fcber"),
+        ]
+        await store.remove("run-b")
+        assert await of("count") == ["run-a"]
+
+    async def test_a_failed_start_is_not_the_last_run(self, store: RunStore) -> None:
+        await store.append("run-a", [first("run-a"), *some(1)])
+        await store.append("run-b", [first("run-b"), RunFinished(at=9.0, status="failed", reason="model", turns=0)])
+        assert await store.find("last") == "run-a"
+        assert await store.find("run-b") == "run-b"
 
     async def test_runs_are_in_the_order_they_were_put_on_record(self, store: RunStore) -> None:
         """Whatever the clock said: one run of the year 2153 is not the last for ever."""
