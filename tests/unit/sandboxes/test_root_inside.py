@@ -22,6 +22,7 @@ from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageEr
 from stockade_sandbox.policy import FolderMode, FolderRule, Limits
 from stockade_sandbox.processes import descendants
 from tests.conformance.ordinary_user import UID, run_as_ordinary_user
+from tests.support.engines import small_rootfs
 
 ROOT = Path(__file__).parents[3]
 ADD = ["adduser", "--comment", "", "--disabled-password", "anne"]
@@ -58,6 +59,18 @@ def test_what_the_bot_runs_has_no_right_and_root_few(box: Sandbox) -> None:
         "1000\n"
     )
     assert box.exec(RIGHTS, user="root").text == "0\n00000000000005fb\n"
+
+
+def test_the_bot_finds_all_that_it_finds_elsewhere(tmp_path: Path) -> None:
+    folders = "for d in / /[!r]* /run /.stockade/bin /var/tmp; do ls $d >/dev/null || echo not $d; done"
+    look = f"python --version >/dev/null && {folders} && touch /var/tmp/x ~/x"
+    folder = FolderRule(host=str(tmp_path), mode="ro", inside="/far/below/data")
+    found = []
+    for root in (True, False):
+        with Sandbox(policy=Policy(root=root, folders=(folder,))) as box:
+            done = box.exec(shell=f"ls -d /far/below/data; {look}")
+            found.append((done.exit_code, done.text))
+    assert found == [(0, "/far/below/data\n")] * 2
 
 
 def test_users_are_added_used_and_removed(box: Sandbox) -> None:
@@ -179,6 +192,19 @@ def test_the_shell_is_read_inside_its_root(tmp_path: Path) -> None:
         shell_bytes(str(tmp_path), "/bin/bash")
     with pytest.raises(SandboxFailed, match="cannot be read"):
         shell_bytes(str(tmp_path), "/bin/sh")
+
+
+@pytest.mark.root
+def test_an_image_need_not_know_its_root(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "image").mkdir()
+    with Sandbox(policy=Policy(root=True, rootfs=str(small_rootfs(tmp_path / "image")))) as box:
+        assert (
+            box.exec(["sh", "-c", "id -u; echo $HOME; echo x > /root/x && cat /root/x"], user="root").text
+            == "0\n/root\nx\n"
+        )
+        assert box.exec(["id"], user="anne").exit_code == 125
+        assert "Permission denied" in box.exec(shell="ls /proc/$$/fd").text
 
 
 def accounts(folder: Path, ids: str) -> Path:

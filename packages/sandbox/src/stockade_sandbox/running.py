@@ -57,11 +57,11 @@ def command_words(argv: Sequence[str], cwd: str | None, env: Mapping[str, str] |
 
 
 _AS_USER = """wanted=$1; shift
+case $wanted in root|0) export HOME=/root USER=root LOGNAME=root; exec "$@";; esac
 while IFS=: read -r name _ uid gid _ home _ <&9; do
   [ "$name" = "$wanted" ] || [ "$uid" = "$wanted" ] || continue
   export HOME="$home" USER="$name" LOGNAME="$name"
   exec 9<&-
-  [ "$uid" = 0 ] && exec "$@"
   exec setpriv --inh-caps=-all --bounding-set=-all --reuid "$uid" --regid "$gid" --init-groups -- "$@"
 done 9< /etc/passwd
 echo "there is no user $wanted" >&2

@@ -193,12 +193,15 @@ class _Search:
             because = next((name for name in cache.files if isfile(self.folder / name)), None)
             program = shutil.which(cache.program, path=self.environment.get("PATH", "")) if cache.program else None
             if because and program and not _in_system(own := Path(program).resolve()) and own.name == cache.program:
-                yield Toolchain(cache.program, because, (str(own),), (str(own.parent),), needed=False)
+                yield Toolchain(
+                    cache.program, f"{because} is in the folder", (str(own),), (str(own.parent),), needed=False
+                )
             given = self.environment.get(cache.variable, "")
             path = (Path(given) if given.startswith("/") else self.home / cache.root) / cache.part
             if because and isdir(path) and not self.home.is_relative_to(real := path.resolve()):
                 inside = f"{cache.root}/{cache.part}".rstrip("/")
-                yield Toolchain(f"cache of {cache.name}", because, (str(real),), needed=False, below_home=inside)
+                why = f"{because} is in the folder; what is written to it is thrown away"
+                yield Toolchain(f"cache of {cache.name}", why, (str(real),), needed=False, below_home=inside)
 
     def _of_entry(self, entry: Path, because: str) -> Iterator[Toolchain]:
         real = entry.resolve()

@@ -32,6 +32,7 @@ from stockade_sandbox.launcher.launch import (
     FIRST_FD,
     NODEV,
     NOSUID,
+    OWN,
     RDONLY,
     Operations,
     identity_but,
@@ -127,6 +128,8 @@ def bubblewrap_argv(
     args += ["--hostname", "sandbox", "--clearenv"]
     for name, value in environment({**proxy_variables(policy.network), **policy.environment}).items():
         args += ["--setenv", name, value]
+    if policy.root:
+        args += _open_to_all((f"{OWN}/bin/python", "/var/tmp", *paths))
     args += view(policy, host, paths, building=building)
     for number, layer in enumerate(layers):
         flag = "--ro-bind" if layer.mode == "ro" and layer.inside not in caches else "--bind"
@@ -136,6 +139,12 @@ def bubblewrap_argv(
     for path, target in policy.links.items():
         args += ["--symlink", target, path]
     return [*args, "--chdir", policy.workdir, "--remount-ro", "/", "--seccomp", str(SECCOMP_FD)]
+
+
+def _open_to_all(places: Sequence[str]) -> list[str]:
+    """The folders above them, which bubblewrap would make for its own user alone: that is root of the sandbox."""
+    above = {str(one) for place in places for one in PurePosixPath(place).parents if one.name}
+    return [word for one in sorted(above) for word in ("--dir", one)]
 
 
 def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer], launch: Launch) -> dict[int, str]:
