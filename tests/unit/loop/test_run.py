@@ -1,6 +1,8 @@
 """The loop on fakes: how runs go on, and every way in which they end."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import pytest
@@ -19,7 +21,7 @@ from stockade.core.errors import (
 )
 from stockade.core.events import ActionFinished, CheckFinished, MessageInjected, ModelAnswered, RunEvent, RunFinished
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage
-from stockade.core.ports import OnText
+from stockade.core.ports import ExecResult, OnText
 from stockade.loop.builtin_hooks import DRY, BudgetLimits
 from stockade.loop.loop_detection import WAITED_S, LoopDetection
 from stockade.loop.run import run
@@ -275,6 +277,45 @@ async def test_a_passing_check_verifies() -> None:
     finished = await bench.run(started(check="test -f x"))
     assert (finished.status, finished.verified) == ("done", True)
     assert [event.passed for event in bench.shown if isinstance(event, CheckFinished)] == [True]
+
+
+class _StillSandbox(MemorySandbox):
+    """Can be made to stand still, or not. Its snapshots know whether it did."""
+
+    def __init__(self, *, can: bool) -> None:
+        super().__init__()
+        self.can, self.still, self.seen = can, False, list[bool]()
+
+    @asynccontextmanager
+    async def frozen(self) -> AsyncIterator[None]:
+        if not self.can:
+            raise UsageError("it cannot be made to stand still")
+        self.still = True
+        yield
+        self.still = False
+
+    async def keep(self) -> tuple[str | None, ...]:
+        self.seen.append(self.still)
+        return ("1",)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("can", [True, False])
+async def test_what_is_judged_is_copied_while_the_sandbox_stands_still(can: bool) -> None:
+    box = _StillSandbox(can=can)
+    copied = list[bool]()
+
+    async def judge(*_: object) -> ExecResult:
+        copied.append(box.seen[-1])
+        assert not box.still
+        return ExecResult(exit_code=0, stdout=b"", stderr=b"")
+
+    bench = Bench([say("finish", answer="x")], box)
+    bench.parts = replace(bench.parts, snapshots=box, judge=judge)
+    finished = await bench.run(started(check="test -f x"))
+    assert (finished.verified, copied) == (True, [can])
 
 
 async def test_a_failing_check_is_fed_back_then_ends_unverified() -> None:

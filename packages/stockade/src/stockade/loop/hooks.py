@@ -38,7 +38,7 @@ from stockade.core.ports import Clock, ExecResult, Reviewer, Sandbox
 from stockade.core.text import is_text
 from stockade.loop.record import Checkpoints, Record
 from stockade.loop.state import HookAct, RunState
-from stockade.loop.verdict import Judge, argv_of, observed
+from stockade.loop.verdict import Judge, argv_of, observed, standing_still
 from stockade_sandbox.results import Change
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -152,7 +152,8 @@ class HookContext:
         apart = self.judge is not None and checkpoints.snapshots is not None
         kept: list[Checkpoint] = []
         if self.judge is not None and checkpoints.snapshots is not None:
-            names = await checkpoints.snapshots.keep()
+            async with standing_still(self.sandbox):
+                names = await checkpoints.snapshots.keep()
             kept = checkpoints.of(names, state.checkpoint.exports if state.checkpoint else None, state)
             output = observed(await self.judge(command, state.layers, names, self.sandbox.on_network))
         else:

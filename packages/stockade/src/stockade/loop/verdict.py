@@ -5,12 +5,15 @@ What stands between the bot and a wrong verdict are the files that a check itsel
 named, and the user may protect them.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
+from stockade.core.errors import UsageError
 from stockade.core.events import CheckFinished
-from stockade_sandbox.port import OnNetwork
+from stockade.core.ports import Sandbox
+from stockade_sandbox.port import Freezable, OnNetwork
 from stockade_sandbox.results import Change, Chunk, CommandOutput, ExecResult, FolderLayer
 
 Judge = Callable[[str, Sequence[FolderLayer], Sequence[str | None], OnNetwork | None], Awaitable[ExecResult]]
@@ -51,6 +54,16 @@ def observed(result: ExecResult) -> CommandOutput:
         timed_out=result.timed_out,
         truncated_bytes=result.truncated_bytes,
     )
+
+
+@asynccontextmanager
+async def standing_still(sandbox: Sandbox) -> AsyncIterator[None]:
+    """Inside, nothing in it writes, where its backend can have that: what is copied is of one moment. SandboxFailed."""
+    async with AsyncExitStack() as stack:
+        if isinstance(sandbox, Freezable):
+            with suppress(UsageError):
+                await stack.enter_async_context(sandbox.frozen())
+        yield
 
 
 def is_equal(one: CheckFinished, other: CheckFinished) -> bool:
