@@ -13,7 +13,7 @@ MODULES = (afterwards, folders)
 # By name of the attack and of the user: why. docs/security/blind.md says more.
 BOTH = {
     "own_settings": "a process may set its own oom_score_adj and the like: /proc is not read-only there; nobody else's",
-    "locks": "flock and inotify on files that two see read-only: a covert channel, which is not promised",
+    "locks": "flock and inotify on files of /usr and devices: a covert channel, which SECURITY.md names",
 }
 ORDINARY_ONLY = {
     "hidden_memory": "memory is bounded for each process alone, and memfds are in none: SECURITY.md, by platform",

@@ -259,6 +259,28 @@ def test_commands_are_ended_while_the_host_fills_up(tmp_path: Path, monkeypatch:
     assert watch.reason == "the host's disk is nearly full: 30 MiB are left where " + f"{tmp_path} is"
 
 
+@pytest.mark.parametrize(("free", "bound"), [(300 * MIB, 300 * MIB), (0, 40 * MIB), (1 << 50, 2 * GIB)])
+def test_a_disk_is_looked_at_before_it_can_be_full(
+    free: int, bound: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 8 GiB a second, more than disks of today take, but not more often than every 5 ms."""
+    monkeypatch.setattr(Room, "of", lambda _: Room(0, 0, free))
+    pauses = list[float]()
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout or 0)
+            return len(pauses) > 2
+
+    for limit in (0, 2 * GIB):
+        watch = DiskWatch([tmp_path], limit, lambda _: None, lambda: None, lambda: None)
+        watch._floors = dict.fromkeys(watch._floors, 0)
+        watch._stop = Stop()
+        watch._watch()
+        assert 0.005 <= pauses[-1] <= bound / (8 * GIB)
+        pauses.clear()
+
+
 def test_who_fights_the_limit_loses_the_sandbox(tmp_path: Path) -> None:
     """64 MiB beyond it: nobody ends what writes here."""
     ended = threading.Event()

@@ -211,9 +211,9 @@ class DiskWatch:
                     looked = time.monotonic()
                     not_before = looked + (looked - now) / _SHARE_OF_A_CORE
                     bound, due = self._bound(rooms), self._next_count()
-                pause_s = self._pause_s(bound, due)
+                pause_s = min(self._pause_s(bound, due), _until_full(rooms))
             elif not self._limit:
-                pause_s = _LOOK_S
+                pause_s = _until_full(rooms)
             if self.reason:
                 self._end()
                 return
@@ -344,6 +344,12 @@ def _growth(then: dict[Path, Room], now: dict[Path, Room]) -> tuple[int, int]:
     """Bytes and files by which the file systems have grown, by anybody's writing; less than 0 where they shrank."""
     return (sum(now[place].used - room.used for place, room in then.items()),
             sum(now[place].used_files - room.used_files for place, room in then.items()))  # fmt: skip
+
+
+def _until_full(rooms: dict[Path, Room]) -> float:
+    """Seconds until the next look, in which nobody can fill one of them."""
+    free = min((room.free for room in rooms.values()), default=0)
+    return min(max(free / _BYTES_PER_S, _LEAST_LOOK_S), _LOOK_S)
 
 
 def spelled(size: int) -> str:
