@@ -245,3 +245,48 @@ def test_both_sides_beside_each_other_and_a_pager(repository: Stage, tmp_path: P
         assert wants in (tmp_path / "seen").read_bytes()
         assert b"+B" in (tmp_path / "seen").read_bytes()
     assert Terminal(repository, "diff", "last", PAGER="no-such-pager").status() == 0
+
+
+def worktrees(stage: Stage) -> list[Path]:
+    return sorted(stage.demo.parent.glob("demo-*"))
+
+
+def test_a_run_in_a_worktree_of_its_own(repository: Stage) -> None:
+    demo = repository.demo
+    (demo / "sub").mkdir()
+    (demo / "sub" / "x").write_text("x\n")
+    git(demo, "add", ".")
+    git(demo, "commit", "-qm", "sub")
+    (demo / "sub" / "x").write_text("not committed\n")
+    model = repository.script(say("shell", command="cat x; echo bot > new"), DONE, DONE)
+    folder = ("--folder", str(demo / "sub"), "--worktree")
+    done = repository.call("run", "x", *folder, "--model", model, "--no-input", "--json")
+    assert done.status == 0, done.err
+    (place,) = worktrees(repository)
+    assert f"the worktree is {place}, on the branch stockade/" in done.err
+    assert "not committed" not in done.out
+    assert repository.call("apply", "last", "--commit").status == 0
+    assert (place / "sub" / "new").read_text() == "bot\n"
+    assert not (demo / "sub" / "new").exists()
+    assert git(place, "log", "-1", "--name-only", "--format=%s") == b"x\n\nsub/new\n"
+    branch = git(place, "symbolic-ref", "--short", "HEAD").decode().strip()
+    assert branch.startswith("stockade/")
+    assert git(demo, "log", "--format=%s", f"main..{branch}") == b"x\n"
+    assert git(demo, "status", "--porcelain") == b" M sub/x\n"
+
+
+def test_a_worktree_in_which_nothing_happened_is_removed(repository: Stage) -> None:
+    model = repository.script(DONE, DONE)
+    flags = ("--folder", str(repository.demo), "--worktree", "--model", model, "--no-input")
+    assert repository.call("run", "x", *flags).status == 0
+    assert worktrees(repository) == []
+    assert git(repository.demo, "branch", "--list", "stockade/*") == b""
+
+
+def test_no_worktree_of_what_is_no_repository(stage: Stage) -> None:
+    for before, words in (("true", "is in no git repository"), ("git init -q", "nothing is committed in ")):
+        subprocess.run(["bash", "-ec", before], cwd=stage.demo, check=True)
+        done = stage.run(DONE, flags=("--worktree",))
+        assert (done.status, words in done.err) == (2, True), done.err
+    assert "begins a run" in stage.call("run", "x", "-c", "--worktree").err
+    assert worktrees(stage) == []

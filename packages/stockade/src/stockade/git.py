@@ -124,6 +124,49 @@ def commit(folder: Path, paths: Iterable[str], message: str, branch: str | None)
     return Commit(made, named or "no branch", changed.count(b"\0"), len(left_out))
 
 
+@dataclass(frozen=True, slots=True)
+class Worktree:
+    """One that was made, at `place`, on a branch that began at `base`. `folder` is the one that was asked for in it."""
+
+    place: Path
+    folder: Path
+    branch: str
+    base: str
+
+
+def add_worktree(folder: Path, name: str) -> Worktree:
+    """A worktree of the repository that a folder lies in, beside it, on a new branch from what is committed.
+
+    UsageError where there is no repository, or nothing committed in it.
+    """
+    done = run_git(folder, ("rev-parse", "--show-toplevel", "--show-prefix"))
+    if done.returncode:
+        raise UsageError(f"--worktree: {folder} is in no git repository", "git init, or leave it out")
+    top, prefix = os.fsdecode(done.stdout.removesuffix(b"\n")).rsplit("\n", 1)
+    head = run_git(folder, ("rev-parse", "--quiet", "--verify", "HEAD^{commit}")).stdout.strip().decode()
+    if not head:
+        raise UsageError(f"--worktree: nothing is committed in {top}", "git commit, or leave it out")
+    made = Worktree(place := Path(f"{top}-{name}"), place / prefix, f"stockade/{name}", head)
+    done = run_git(folder, ("worktree", "add", "--quiet", "-b", made.branch, str(place), head))
+    if done.returncode:
+        raise UsageError(f"git made no worktree of {top}: {_why(done)}")
+    if not made.folder.is_dir():
+        drop_worktree(made)
+        raise UsageError(f"--worktree: nothing in {folder} is committed", "git commit, or leave it out")
+    return made
+
+
+def drop_worktree(made: Worktree) -> bool:
+    """Remove it, with its branch, if it is as it began. Whether it is gone."""
+    at = run_git(made.place, ("rev-parse", "HEAD")).stdout.strip().decode()
+    common = os.fsdecode(run_git(made.place, ("rev-parse", "--git-common-dir")).stdout.removesuffix(b"\n"))
+    if at != made.base or run_git(made.place, ("status", "--porcelain", "--ignored")).stdout:
+        return False
+    if run_git(Path(common), ("worktree", "remove", str(made.place))).returncode:
+        return False
+    return run_git(Path(common), ("branch", "--quiet", "-D", made.branch)).returncode == 0
+
+
 def _is_gits(folder: bytes, path: bytes) -> bool:
     """Whether git knows what is there by its path: no folder, and nothing that was below what is a symlink now."""
     parts = path.split(b"/")

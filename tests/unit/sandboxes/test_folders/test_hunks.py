@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from stockade_sandbox.errors import ChangedOnHost, ReviewOutdated, UsageError
 from stockade_sandbox.overlay.diff import Hunk, hunks, patched
+from stockade_sandbox.overlay.undo import recover_folder
+from stockade_sandbox.results import Decision
+from tests.unit.sandboxes.test_folders.children import cut_off_at
 from tests.unit.sandboxes.test_folders.helpers import Bench
 from tests.unit.sandboxes.test_folders.test_diff import TEXT
 from tests.unit.sandboxes.test_folders.test_undo import everything
@@ -149,3 +152,66 @@ def test_only_a_modified_file_has_parts(bench: Bench) -> None:
         with pytest.raises(UsageError, match="in part"):
             bench.review.apply(bench.layer, [change], contents={change.path: b"y\n"})
     assert sorted(path.name for path in Path(bench.host).iterdir()) == ["gone"]
+
+
+STEPS = ("opened", "staged", "decided", "recorded", "place", "placed", "finished", "done", "cleaned")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_while_hunks_are_applied_leaves_all_of_them_or_none(bench: Bench, step: str) -> None:
+    """Two files in part and one whole; what a kill cut off is complete, or nothing of it, and all of it can go on."""
+    for name in ("f", "-g"):
+        bench.write(name, OLD, 0o640)
+    bench.begin()
+    bench.bash("sed -i 's/^2$/two/; s/^28$/28th/' ./f ./-g; echo x > new")
+    before = everything(bench.host)
+    half = patched(OLD, hunks(OLD, OLD.replace(b"2\n", b"two\n", 1)))
+    contents = {"f": half, "-g": half}
+    decided = list[Decision]()
+
+    def act() -> None:
+        bench.review.apply(bench.layer, bench.changes(), contents=contents, record=decided.append)
+
+    cut_off_at(step, act)
+    recover_folder(bench.host, bench.top)
+    there = everything(bench.host)
+    applied = (bench.host / "new").exists()
+    assert applied == (step not in ("opened", "staged"))
+    assert {(bench.host / name).read_bytes() for name in contents} == ({half} if applied else {OLD})
+    assert applied or there == before
+    if not applied:
+        act()
+    assert bench.kinds() == {"f": "modified", "-g": "modified"}
+    bench.apply()
+    assert bench.changes() == ()
+    assert b"28th" in (bench.host / "f").read_bytes()
+    bench.review.undo(bench.layer)
+    assert everything(bench.host) == before
+
+
+@pytest.mark.parametrize(
+    ("made", "command", "chosen", "there"),
+    [
+        ("echo x > Name", "mv Name name", {"name"}, {"Name", "name"}),
+        ("mkdir d; echo x > d/a; echo y > d/b", "rm -r d; echo file > d", {"d", "d/a", "d/b"}, {"d"}),
+        ("ln -s loop loop; ln -s b a; ln -s a b", "rm loop; ln -s a loop; echo x > new", {"new"},
+         {"loop", "a", "b", "new"}),
+        ("mkdir ro; echo x > ro/f; chmod 555 ro", "chmod 755 ro; echo y > ro/f; echo z > ro/g; chmod 555 ro", {"ro/f"},
+         {"ro", "ro/f"}),
+        ("mkdir -p a/b; echo x > a/b/c", "mv a z", {"z/b/c"}, {"a", "a/b", "a/b/c", "z", "z/b", "z/b/c"}),
+    ],
+)  # fmt: skip
+def test_a_part_of_odd_changes(bench: Bench, made: str, command: str, chosen: set[str], there: set[str]) -> None:
+    """Names that differ only in case, a folder that becomes a file, loops, closed folders, a folder that was moved."""
+    subprocess.run(["bash", "-ec", made], cwd=bench.host, check=True)
+    bench.begin()
+    before = everything(bench.host)
+    bench.bash(command)
+    some = [change for change in bench.changes() if change.path in chosen]
+    assert {change.path for change in some} == chosen
+    bench.review.apply(bench.layer, some, reviewed=bench.review.digests(bench.layer, some))
+    assert {str(path.relative_to(bench.host)) for path in bench.host.rglob("*")} == there
+    bench.apply()
+    assert bench.changes() == ()
+    bench.review.undo(bench.layer)
+    assert everything(bench.host) == before

@@ -11,6 +11,7 @@ import click
 from stockade.cli import flags
 from stockade.cli.help import Brief
 from stockade.cli.lazy import load
+from stockade.core.errors import UsageError
 
 CONTINUE = click.option("-c", "--continue", "go_on", is_flag=True, help="Go on with the last run of this folder.")
 
@@ -18,13 +19,17 @@ CONTINUE = click.option("-c", "--continue", "go_on", is_flag=True, help="Go on w
 @click.command("run", cls=Brief, short_help="Run a bot on a task.")
 @click.argument("task", required=False)
 @CONTINUE
+@click.option("--worktree", is_flag=True, help="Work in a new git worktree of the folder, on a branch of its own.")
 @flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
-def run(task: str | None, *, go_on: bool, **values: Any) -> int:
+def run(task: str | None, *, go_on: bool, worktree: bool, **values: Any) -> int:
     """Run a bot on TASK, which may also be - (standard input) or @FILE, and is asked for on a terminal.
 
     The answer goes to stdout, all else to stderr. Changes are shown at the end, and applied only when you say so.
     """
-    return int(load("cli.resume:go_on" if go_on else "cli.run:begin")(task, flags.given(values)))
+    if go_on and worktree:
+        raise UsageError("--worktree begins a run, -c goes on with one", "leave one of them out")
+    more = {} if go_on else {"worktree": worktree}
+    return int(load("cli.resume:go_on" if go_on else "cli.run:begin")(task, flags.given(values), **more))
 
 
 @click.command("chat", cls=Brief, short_help="Talk with a bot, in one live sandbox.")

@@ -9,7 +9,7 @@ from stockade.core.errors import UsageError
 from stockade.core.settings import Field, FrontSettings, LoadSettings, RunSettings, SamplingSettings, fields
 
 ON_A_SCREEN = {
-    "Work": ("folder", "copy", "bot", "check", "protect"),
+    "Work": ("folder", "worktree", "copy", "bot", "check", "protect"),
     "Model": ("model", "max_turns", "timeout", "max_tokens", "max_cost"),
     "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "redact", "allow_external", "toolchain",
               "sandbox", "image", "memory", "disk"),

@@ -11,6 +11,8 @@ from typing import Any
 import anyio
 import click
 
+from stockade import git
+from stockade.changes import facts, kept_layers
 from stockade.cli import flags
 from stockade.cli.talk import Talk, decide
 from stockade.cli.ui import review
@@ -40,7 +42,7 @@ from stockade.runtime.spec import RunSpec
 TICK_S = 0.1
 
 
-def begin(task: str | None, given: Mapping[str, Any]) -> int:
+def begin(task: str | None, given: Mapping[str, Any], *, worktree: bool = False) -> int:
     """A new run of what was typed; the exit status."""
     settings = flags.settings({**given, "task": read_task(task) if task is not None else ""})
     front = settings.front
@@ -49,12 +51,40 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
         asked = ask_task("stockade run TASK", asks=attended)
         settings = settings.model_copy(update={"options": settings.options.model_copy(update={"task": asked})})
     store = records.open_store(settings.options.store)
-    if attended:
-        ask_for_toolchain(settings.options)
+    made = begin_worktree(settings.options) if worktree else None
     try:
+        if made is not None:
+            settings = settings.model_copy(update={"options": in_worktree(settings.options, made)})
+        if attended:
+            ask_for_toolchain(settings.options)
         return carry_out(settings, store, partial(factory.prepare, settings.options, store, attended=attended))
     finally:
+        if made is not None:
+            end_worktree(store, made)
         anyio.run(store.close)
+
+
+def begin_worktree(options: RunSpec) -> git.Worktree:
+    """One of the repository that the working folder lies in. UsageError where there is none."""
+    folders = make_policy(options, "overlay").folders
+    if not folders:
+        raise UsageError("--worktree is of a folder in a git repository", "--folder PATH")
+    return git.add_worktree(Path(folders[0].host), records.new_run_id())
+
+
+def in_worktree(options: RunSpec, made: git.Worktree) -> RunSpec:
+    """The same in it."""
+    first = make_policy(options, "overlay").folders[0]
+    return options.model_copy(update={"folder": (f"{made.folder}:{first.mode}", *options.folder[1:])})
+
+
+def end_worktree(store: RunStore, made: git.Worktree) -> None:
+    """It stays where something is in it, or still to be decided on; and what it is called is said."""
+    runs = anyio.run(partial(store.runs, folder=str(made.place)))
+    events = [anyio.run(store.events, run.run_id) for run in runs if run.problem is None]
+    if not any(kept_layers(facts(one).layers) for one in events) and git.drop_worktree(made):
+        return
+    say(f"the worktree is {made.place}, on the branch {made.branch}", f"git worktree remove {made.place}")
 
 
 def ask_for_toolchain(options: RunSpec) -> None:

@@ -203,7 +203,8 @@ def stat_line(reviewer: Differ, item: Item) -> Text:
         text = Text(f" R {name}{lines}")
     else:
         kind = "" if change.entry == "file" else f" {change.entry}"
-        text = Text(f" {_MARKS[change.kind]} {name}{kind} {what_changed(change)}")
+        extent = "" if change.entry != "file" and change.kind != "mode" else f" {what_changed(change)}"
+        text = Text(f" {_MARKS[change.kind]} {name}{kind}{extent}")
     if item.refused:
         text.append(f"  refused: {one_line(item.refused)}", "bold red")
     elif item.flagged:
