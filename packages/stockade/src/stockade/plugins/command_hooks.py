@@ -47,17 +47,12 @@ class CommandHook(Hook):
         return await self._ask("before_turn", ctx) if self.on == "before_turn" else None
 
     async def before_action(self, ctx: HookContext, action: Action) -> Refuse | EndRun | None:
-        if self.on != "before_action":
-            return None
-        said: Refuse | EndRun | None = await self._ask("before_action", ctx, action=action.model_dump(mode="json"))
-        return said
+        fields = {"action": action.model_dump(mode="json")}
+        return await self._ask("before_action", ctx, **fields) if self.on == "before_action" else None
 
     async def after_action(self, ctx: HookContext, step: Step, observation: Observation) -> AddWords | None:
-        if self.on != "after_action":
-            return None
         fields = {"action": step.action.model_dump(mode="json"), "observation": fields_of(observation)}
-        said: AddWords | None = await self._ask("after_action", ctx, **fields)
-        return said
+        return await self._ask("after_action", ctx, **fields) if self.on == "after_action" else None
 
     async def before_finish(self, ctx: HookContext, finish: Finish) -> Accept | SendBack | EndRun | None:
         return await self._ask("before_finish", ctx, answer=finish.answer) if self.on == "before_finish" else None

@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -146,11 +146,8 @@ class SQLRecord:
     async def driver(self, run_id: str) -> str | None:
         return await self._writer.read(partial(self._driver, run_id))
 
-    def driving(self, run_id: str) -> AbstractAsyncContextManager[None]:
-        return self._driving(run_id)
-
     @asynccontextmanager
-    async def _driving(self, run_id: str) -> AsyncIterator[None]:
+    async def driving(self, run_id: str) -> AsyncIterator[None]:
         with holding() as holder:
             fence = await self._writer.write(partial(self._take, run_id, holder.model_dump_json()))
             self._fences[run_id] = fence
