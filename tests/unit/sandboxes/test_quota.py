@@ -232,7 +232,7 @@ def _children(pid: int) -> list[int]:
 
 
 def test_a_nearly_full_disk_ends_it_without_any_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stockade_sandbox.limits.disk.floor_of", lambda _: 1 << 60)
+    monkeypatch.setattr("stockade_sandbox.limits.disk.floor_of", lambda _: Bounds(1 << 60, 0))
     ended: list[str] = []
     watch = DiskWatch([tmp_path], 0, lambda _: None, lambda: ended.append("now"), lambda: None)
     watch.start()
@@ -244,7 +244,7 @@ def test_a_nearly_full_disk_ends_it_without_any_limit(tmp_path: Path, monkeypatc
 
 def test_commands_are_ended_while_the_host_fills_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = [100 * MIB]
-    monkeypatch.setattr("stockade_sandbox.limits.disk.floor_of", lambda _: 64 * MIB)
+    monkeypatch.setattr("stockade_sandbox.limits.disk.floor_of", lambda _: Bounds(64 * MIB, 0))
     monkeypatch.setattr(Room, "of", lambda _: Room(0, 0, free[0]))
     told = []
 
@@ -256,10 +256,22 @@ def test_commands_are_ended_while_the_host_fills_up(tmp_path: Path, monkeypatch:
     for free[0] in (100 * MIB, 60 * MIB, 59 * MIB, 40 * MIB, 30 * MIB):
         watch._look_at_host(watch._rooms())
     assert [words.partition(":")[0] for words in told] == ["No space left (the host's disk is nearly full"] * 2
-    assert watch.reason == "the host's disk is nearly full: 30 MiB are left where " + f"{tmp_path} is"
+    assert watch.reason == f"the host's disk is nearly full: 30 MiB left where {tmp_path} is"
 
 
-@pytest.mark.parametrize(("free", "bound"), [(300 * MIB, 300 * MIB), (0, 40 * MIB), (1 << 50, 2 * GIB)])
+def test_the_hosts_files_run_out_as_its_bytes_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stockade_sandbox.limits.disk.floor_of", lambda _: Bounds(0, 1600))
+    told = list[str]()
+    watch = DiskWatch([tmp_path], 0, told.append, lambda: None, lambda: None)
+    for left in (2000, 1500, 1450, 1350, 700):
+        monkeypatch.setattr(Room, "of", lambda _, left=left: Room(0, 0, GIB, left))
+        watch._look_at_host(watch._rooms())
+    words = "the host's disk is nearly full: room for {} files left where " + f"{tmp_path} is"
+    assert told == [f"No space left ({words.format(1500)})", f"No space left ({words.format(1350)})"]
+    assert watch.reason == words.format(700)
+
+
+@pytest.mark.parametrize(("free", "bound"), [(300 * MIB, 300 * MIB), (0, 41 * MIB), (1 << 50, 2 * GIB)])
 def test_a_disk_is_looked_at_before_it_can_be_full(
     free: int, bound: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,7 +286,7 @@ def test_a_disk_is_looked_at_before_it_can_be_full(
 
     for limit in (0, 2 * GIB):
         watch = DiskWatch([tmp_path], limit, lambda _: None, lambda: None, lambda: None)
-        watch._floors = dict.fromkeys(watch._floors, 0)
+        watch._floors = dict.fromkeys(watch._floors, Bounds(0, 0))
         watch._stop = Stop()
         watch._watch()
         assert 0.005 <= pauses[-1] <= bound / (8 * GIB)

@@ -68,18 +68,21 @@ class Room:
     used: int
     used_files: int
     free: int
+    free_files: int = sys.maxsize
 
     @classmethod
     def of(cls, path: Path) -> "Room":
         found = os.statvfs(path)
         return cls((found.f_blocks - found.f_bfree) * found.f_frsize, found.f_files - found.f_ffree,
-                   found.f_bavail * found.f_frsize)  # fmt: skip
+                   found.f_bavail * found.f_frsize, found.f_favail if found.f_files else sys.maxsize)  # fmt: skip
 
 
-def floor_of(path: Path) -> int:
-    """Bytes of the file system that stay free: 1 GiB, or a twentieth of a small one, or half of a nearly full one's."""
+def floor_of(path: Path) -> "Bounds":
+    """What of the file system stays free: 1 GiB and 65,536 files, or a twentieth of a small one, or half of a nearly
+    full one's. Some count no files."""
     found = os.statvfs(path)
-    return min(GIB, found.f_blocks * found.f_frsize // 20, found.f_bavail * found.f_frsize // 2)
+    return Bounds(min(GIB, found.f_blocks * found.f_frsize // 20, found.f_bavail * found.f_frsize // 2),
+                  min(1 << 16, found.f_files // 20, found.f_favail // 2))  # fmt: skip
 
 
 def nothing_in(places: Iterable[Path]) -> bool:
@@ -178,7 +181,7 @@ class DiskWatch:
         self._most = Bounds(self._before.size + limit, self._before.files + file_limit(limit))
         self._end_at = Bounds(self._most.size + margin(limit), self._most.files + file_limit(margin(limit)))
         self._steps = Bounds(max(limit // _STEP, MIB), max(file_limit(limit) // _STEP, 64))
-        self._free_then: dict[Path, int] = {}
+        self._free_then: dict[Path, Bounds] = {}
         self.reason: str | None = None
 
     def start(self) -> None:
@@ -228,14 +231,16 @@ class DiskWatch:
         """Ends commands once a file system is nearly full, again as it fills on, and the sandbox in the end."""
         for place, room in rooms.items():
             floor, then = self._floors[place], self._free_then.get(place)
-            free = f"{spelled(room.free)} are left where {place} is"
-            if room.free >= floor:
+            left = Bounds(room.free, room.free_files)
+            what = spelled(room.free) if room.free < floor.size else f"room for {room.free_files} files"
+            why = f"the host's disk is nearly full: {what} left where {place} is"
+            if not floor.exceeds(left):
                 self._free_then.pop(place, None)
-            elif room.free < floor // 2:
-                self.reason = f"the host's disk is nearly full: {free}"
-            elif then is None or room.free < then - floor // 16:
-                self._free_then[place] = room.free
-                self._end_commands(f"No space left (the host's disk is nearly full: {free})")
+            elif Bounds(floor.size // 2, floor.files // 2).exceeds(left):
+                self.reason = why
+            elif then is None or Bounds(then.size - floor.size // 16, then.files - floor.files // 16).exceeds(left):
+                self._free_then[place] = left
+                self._end_commands(f"No space left ({why})")
 
     def _bound(self, rooms: dict[Path, Room]) -> "Bounds":
         """What there is at the most, by the file systems' own counters, if nobody else has freed some meanwhile."""
@@ -348,8 +353,8 @@ def _growth(then: dict[Path, Room], now: dict[Path, Room]) -> tuple[int, int]:
 
 def _until_full(rooms: dict[Path, Room]) -> float:
     """Seconds until the next look, in which nobody can fill one of them."""
-    free = min((room.free for room in rooms.values()), default=0)
-    return min(max(free / _BYTES_PER_S, _LEAST_LOOK_S), _LOOK_S)
+    fills = [min(room.free / _BYTES_PER_S, room.free_files / _FILES_PER_S) for room in rooms.values()]
+    return min(max(min(fills, default=0), _LEAST_LOOK_S), _LOOK_S)
 
 
 def spelled(size: int) -> str:
