@@ -113,6 +113,17 @@ def test_whatever_was_done_comes_back(make_bench: MakeBench, how: str, first: li
     assert everything(bench.host) == after
 
 
+def test_a_folder_whose_files_go_to_its_group_comes_back_as_one(bench: Bench) -> None:
+    fill(bench, "mkdir -p shared/plain; chmod 2775 shared; chmod 00755 shared/plain; echo 1 > shared/f")
+    before = {path: path.stat().st_mode for path in (bench.host / "shared", bench.host / "shared/plain")}
+    assert before[bench.host / "shared"] & 0o7777 == 0o2775
+    bench.bash("rm -r shared; mkdir -p shared2")
+    bench.apply()
+    assert not (bench.host / "shared").exists()
+    assert bench.review.undo(bench.layer).left == {}
+    assert {path: path.stat().st_mode for path in before} == before
+
+
 def test_what_was_edited_since_stays_and_is_named(bench: Bench) -> None:
     fill(bench, "echo 1 > a; echo 1 > b; echo 1 > gone; mkdir d; echo 1 > m")
     bench.bash("echo 2 > a; echo 2 > b; rm gone; echo n > d/n; mkdir new; chmod 755 m")

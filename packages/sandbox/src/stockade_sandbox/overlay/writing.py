@@ -224,9 +224,10 @@ class Exchange:
         if node is None:
             os.mkdir(path.rpartition("/")[2], 0o700, dir_fd=self._writable(parent(path)))
             fd = self.host.folder(path)
-            if new.owner is not None:
+            if new.owner is not None:  # the host's own, as it was
                 with suppress(PermissionError):
                     os.fchown(fd, *new.owner)
+                os.fchmod(fd, stat.S_IRWXU | new.mode & (stat.S_ISUID | stat.S_ISGID))
             elif self.contents.owner:
                 uid, gid = self.contents.owner
                 os.fchown(fd, uid, -1 if os.fstat(fd).st_mode & stat.S_ISGID else gid)
