@@ -79,6 +79,32 @@ def test_what_was_applied_is_committed_and_nothing_else(repository: Stage) -> No
     assert git(demo, "log", "--oneline").count(b"\n") == 2
 
 
+def test_a_look_runs_nothing_that_a_hostile_repository_names(repository: Stage, tmp_path: Path) -> None:
+    """First proved outside: plain git runs it at `git status`, and fetches what the index names and is not there."""
+    demo, mark = repository.demo, tmp_path / "ran"
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+    program.chmod(0o755)
+    for key, value in (
+        ("core.fsmonitor", str(program)), ("core.sshCommand", str(program)), ("remote.o.url", "ssh://x/y"),
+        ("remote.o.promisor", "true"), ("extensions.partialClone", "o"), ("core.repositoryFormatVersion", "1"),
+        ("core.sparseCheckout", "true"),
+    ):  # fmt: skip
+        git(demo, "config", key, value)
+    missing = f"100644 {'1' * 40} 0\tsub/.gitignore\n".encode()
+    git(demo, "update-index", "--index-info", stdin=missing)
+    git(demo, "update-index", "--skip-worktree", "sub/.gitignore")
+    for how in (("status",), ("cat-file", "-e", "1" * 40), ("check-ignore", "-q", "sub/x")):
+        mark.unlink(missing_ok=True)
+        subprocess.run(["git", *how], cwd=demo, check=False, capture_output=True)
+        assert mark.exists(), how
+    mark.unlink()
+    made(repository, "mkdir -p sub build; echo x > sub/x; echo x > build/o; echo x > new")
+    assert "1 file that ignore files here name" in repository.call("runs", "replay", "last", "--speed", "0").err
+    assert repository.call("apply", "last").status == 0
+    assert not mark.exists()
+
+
 def test_on_a_new_branch_with_a_message_of_its_own(repository: Stage) -> None:
     made(repository, "echo x > new; rm data.csv; mkdir data.csv; echo y > data.csv/y")
     flags = ("--commit", "-m", "Say x\n\nand y", "--branch", "bots/x", "--json")
@@ -210,6 +236,39 @@ def test_hunks_at_the_question_and_the_rest_later(repository: Stage) -> None:
     assert "two\n" in odd.read_text()
     assert repository.call("undo", "last").status == 0
     assert odd.read_text() == "".join(f"{number}\n" for number in range(1, 31))
+
+
+def test_some_of_the_changes_by_path_and_by_hunk_later(repository: Stage) -> None:
+    demo = repository.demo
+    (demo / "old").write_text("".join(f"{number}\n" for number in range(1, 31)))
+    made(
+        repository,
+        f"mkdir -p d/e; echo 1 > d/e/x; echo 2 > d/y; mv old moved; {odd_files('bot')}; sed -i 's/^a/A/' data.csv",
+    )
+    wrong = repository.call("apply", "last", "--only", "no/such")
+    assert (wrong.status, "nothing was changed at no/such" in wrong.err) == (2, True)
+    assert repository.call("apply", "last", "--only", "d/e/", "--only", b"not-\xff-utf8", "--only", "old").status == 0
+    assert sorted(os.listdir(os.fsencode(demo))) == sorted(
+        [b".git", b".gitignore", b"data.csv", b"d", b"moved", b"not-\xff-utf8"]
+    )
+    assert [path.name for path in (demo / "d").iterdir()] == ["e"]
+    refused = repository.call("apply", "last", "--files")
+    assert (refused.status, "--files asks on a terminal" in refused.err) == (2, True)
+    shell = Terminal(repository, "apply", "last", "-f", "--only", "data.csv", "--only", "d")
+    shell.until(b"(1/2)")
+    shell.until(b"Apply this? ")
+    shell.type(b"n\n")
+    shell.until(b"(1/1) Apply this hunk? ")
+    shell.type(b"really? why so\n")
+    shell.until(b"And this one?")
+    shell.type(b"y\n")
+    assert shell.status() == 0
+    assert b"stockade runs resume" in shell.seen
+    assert (demo / "data.csv").read_text() == "A\nb\nc\n"
+    assert not (demo / "d" / "y").exists()
+    assert repository.call("apply", "last").status == 0
+    assert (demo / "d" / "y").exists()
+    assert set(ODD) < set(os.listdir(os.fsencode(demo)))
 
 
 def test_a_comment_on_a_hunk_reaches_the_bot(repository: Stage) -> None:

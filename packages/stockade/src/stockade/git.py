@@ -15,7 +15,11 @@ from stockade.core.errors import UsageError
 from stockade_sandbox.overlay.safe_fs import decode_path, encode_path
 
 _GIT_S = 120
-_QUIET = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.quotePath=false")
+_QUIET = (
+    "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}", "-c", "core.quotePath=false",
+    "-c", "protocol.allow=never",
+)  # fmt: skip
+"""Nothing that a repository of unknown origin names is run, and nothing is fetched, when a change is only looked at."""
 _LOCAL = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_COMMON_DIR")
 
 

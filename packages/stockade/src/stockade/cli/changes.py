@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ from stockade.changes import Progress
 from stockade.cli import flags
 from stockade.cli.lazy import load
 from stockade.cli.ui import review
+from stockade.cli.ui.changeset import chosen_of, items_of
 from stockade.cli.ui.console import can_ask, moves_cursor, progress, results
 from stockade.cli.ui.failures import say
+from stockade.cli.ui.picking import Picker
 from stockade.cli.ui.review import YES, Decider, ask_person
 from stockade.cli.ui.safe import hide, moment, one_line, result_text, screen, some
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
@@ -33,8 +35,9 @@ from stockade.run_lock import cleanup, is_locked
 from stockade.runtime import records, sandboxes
 from stockade.runtime.settings import Settings
 from stockade_sandbox.overlay import HostSide, TakenBack
+from stockade_sandbox.overlay.safe_fs import encode_path
 from stockade_sandbox.policy import WORKSPACE
-from stockade_sandbox.results import FolderLayer
+from stockade_sandbox.results import FolderLayer, shown_path
 
 _LEFT_SHOWN = 20
 _TASK_SHOWN = 60
@@ -244,27 +247,33 @@ def _patches(reviewer: Differ, pending: list[review.Pending], left: list[str] | 
 @click.option("--force", is_flag=True, help="Also over files that changed here since the run began.")
 @click.option("--merge", is_flag=True, help="Merge files that both changed; what cannot be is left as it is here.")
 @click.option("--caches", is_flag=True, help="Also what tools keep for themselves: __pycache__ and the like.")
+@click.option("--only", multiple=True, metavar="PATH", help="Only this file, or what is in this folder; also several.")
+@click.option("-f", "--files", is_flag=True, help="Choose files and hunks one by one.")
 @click.option("--commit", is_flag=True, help="And commit them with git; hooks do not run, nothing is pushed.")
 @click.option("-m", "--message", metavar="TEXT", help="The message of the commit; by default the task.")
 @click.option("--branch", metavar="NAME", help="Commit on this new branch, and switch to it.")
 @click.option("--patch", type=click.Path(path_type=Path), metavar="FILE", help="Only write a patch, to a new file.")
 @flags.offered(flags.JSON, flags.STORE)
-def apply(run: str | None, caches: bool, patch: Path | None, **values: Any) -> int:
+def apply(
+    run: str | None, caches: bool, patch: Path | None, only: tuple[str, ...], files: bool, **values: Any
+) -> int:  # fmt: skip
     """Write a run's changes to the folder, or again what was undone. Status 1 when something is left out or conflicts.
 
     Without RUN the newest run of this folder with changes to decide on. `stockade undo` takes it back.
     """
     how = {name: values.pop(name) for name in ("flagged", "force", "merge")}
     commit = Commit(values.pop("message"), values.pop("branch"), wanted=values.pop("commit"))
-    if patch is not None and (commit.wanted or any(how.values())):
+    if patch is not None and (commit.wanted or any(how.values()) or files):
         raise UsageError("--patch writes a file and nothing to the folder", "leave the other flags out")
+    if files and (how["merge"] or not can_ask(no_input=False)):
+        raise UsageError("--files asks on a terminal, and merges nothing", "--only PATH chooses without a question")
     with _opened(values, run, caches=caches) as found:
         was_cut_off = found.settle()
         commit.check(found.facts.layers)
         try:
             pending = found.pending()
         except Undone:
-            if patch is not None:
+            if patch is not None or only or files:
                 raise
             return _move(found, "applied", force=how["force"], commit=commit)
         except NothingLeft as nothing:
@@ -272,7 +281,39 @@ def apply(run: str | None, caches: bool, patch: Path | None, **values: Any) -> i
                 raise
             say(nothing.message, nothing.hint)
             return 0
+        if only:
+            pending = _only(found.reviewer, pending, only)
+        if files:
+            pending, how["flagged"] = _picked(found, pending), True
         return _apply(found, pending, how, commit) if patch is None else _write(found, pending, patch)
+
+
+def _only(reviewer: Differ, pending: list[review.Pending], paths: Iterable[str]) -> list[review.Pending]:
+    """What is at these paths and below, a renamed file under both of its names. UsageError for one with no change."""
+    wanted = {encode_path(os.path.normpath(path)): False for path in paths}
+    work = []
+    for one in pending:
+        items = []
+        for item in items_of(reviewer, one):
+            names = {shown_path(one.layer.inside, change.path) for change in item.changes}
+            hit = [path for path in wanted if any(f"{name}/".startswith(f"{path}/") or path == "." for name in names)]
+            wanted |= dict.fromkeys(hit, True)
+            items += [item] if hit else []
+        if changed := chosen_of(one, items):
+            work.append(replace(one, changes=changed, part=True))
+    if missing := next((path for path, hit in wanted.items() if not hit), None):
+        raise UsageError(f"nothing was changed at {one_line(missing)}", "paths are as `stockade diff` names them")
+    return work
+
+
+def _picked(found: _Run, pending: list[review.Pending]) -> list[review.Pending]:
+    """What the user chooses; a comment is a message that the bot can be given."""
+    reviewed = [replace(one, reviewed=found.reviewer.digests(one.layer, one.changes)) for one in pending]
+    picked = Picker(progress(plain=found.settings.front.plain), found.reviewer, ask_person).run(reviewed)
+    if picked.comments:
+        words = "\n\n".join(picked.comments)
+        say("the bot is told nothing by itself", f"stockade runs resume {found.run_id} {shlex.quote(words)}")
+    return picked.work
 
 
 def _apply(found: _Run, pending: list[review.Pending], how: dict[str, Any], commit: "Commit") -> int:

@@ -85,8 +85,7 @@ def items_of(reviewer: Differ, one: Pending) -> list[Item]:
     turned = {change.path for change in one.changes if change.kind == "type"}
     full, single = set[str](), list[Change]()
     for change in one.changes:
-        parts = change.path.split("/")
-        above = ["/".join(parts[:end]) for end in range(1, len(parts))]
+        above = _above(change.path)
         full.update(above)
         if (root := next((path for path in above if path in turned), None)) is not None:
             below.setdefault(root, []).append(change)
@@ -114,12 +113,22 @@ def _is_implied(change: Change, full: set[str]) -> bool:
 def chosen_of(one: Pending, items: Iterable[Item]) -> tuple[Change, ...]:
     """The changes of these items, and the folders that were made or removed with all that is in them."""
     paths = {change.path for item in items for change in item.changes}
+    inside, chosen = Counter[str](), Counter[str]()
+    for change in one.changes:
+        inside.update(_above(change.path))
+        chosen.update(_above(change.path) if change.path in paths else ())
     for change in reversed(one.changes):
-        inside = [other.path for other in one.changes if other.path.startswith(f"{change.path}/")] \
-            if change.entry == "directory" and change.path not in paths else []  # fmt: skip
-        if inside and paths.issuperset(inside) and not change.refused:
+        is_new = change.entry == "directory" and change.path not in paths and not change.refused
+        if is_new and 0 < inside[change.path] == chosen[change.path]:
             paths.add(change.path)
+            chosen.update(_above(change.path))
     return tuple(change for change in one.changes if change.path in paths)
+
+
+def _above(path: str) -> list[str]:
+    """The folders that a path lies in."""
+    parts = path.split("/")[:-1]
+    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def draw(console: Console, reviewer: Differ, work: Sequence[Pending], *, brief: bool = False) -> None:
