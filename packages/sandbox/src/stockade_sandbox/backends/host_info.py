@@ -44,7 +44,7 @@ _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs"
         "pki/tls/cert.pem", "pki/ca-trust/extracted", "ca-certificates", "mime.types", "localtime", "timezone",
         "terminfo", "protocols", "services", "magic", "magic.mime", "os-release", "debian_version", "fonts", "perl",
         "python3", "python3.11", "python3.12", "python3.13", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk",
-        "maven", "xml", "inputrc", "locale.alias")  # fmt: skip
+        "maven/m2.conf", "maven/logging", "xml", "inputrc", "locale.alias")  # fmt: skip
 PROC_MASKED = ("kallsyms", "kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug",
                 "latency_stats", "iomem", "ioports", "config.gz", "cmdline", "partitions", "modules")  # fmt: skip
 """What tells of the kernel or the machine. Those closed to all but root are left to their modes: a mount costs time."""
