@@ -151,6 +151,8 @@ async def shell(session: AgentSession, *, root: bool = False) -> AsyncIterator[A
             finally:
                 await found.close()
         except SandboxDied as error:
+            with anyio.move_on_after(END_S):  # its end is told after its last words
+                await carried.is_over()
             if carried.status is None:
                 raise
             raise ActionFailed("the shell was ended from inside, and its state is lost", "open it again") from error
