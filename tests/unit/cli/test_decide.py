@@ -223,6 +223,11 @@ def test_the_summary_comes_first_and_a_rename_is_one_line(edited: Desk) -> None:
         " R old.txt -> sub.txt",
     ]
     assert "rename from old.txt" in lines
+    (edited.written / "sub.txt").write_text((edited.written / "sub.txt").read_text().replace("line 7\n", "mine\n"))
+    edited.decider("n").put(edited.work())
+    again = edited.screen.getvalue().splitlines()[len(lines) :]
+    assert again[0] == "3 files changed, 4 lines added, 4 removed, 1 renamed"
+    assert " R old.txt -> sub.txt (95% alike) +1 -1" in again
 
 
 def test_hunk_by_hunk_and_the_rest_stays(edited: Desk) -> None:

@@ -45,7 +45,8 @@ _HEADS = ("+++", "---", "diff ", "index ", "new ", "deleted ", "old ", "rename "
 @dataclass(frozen=True, slots=True)
 class Item:
     """What is decided on at once: a change, and with it what cannot be without it: the old name of a file that was
-    renamed, and all below a path that was a folder or becomes one. `ignored`: the host's ignore files name it.
+    renamed, and all below a path that was a folder or becomes one. `ignored`: the host's ignore files name it. `lines`:
+    added and removed; of the first MAX_LISTED renames.
     """
 
     layer: FolderLayer
@@ -53,6 +54,7 @@ class Item:
     renamed: Renamed | None = None
     others: tuple[Change, ...] = ()
     ignored: bool = False
+    lines: tuple[int, int] = (0, 0)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -96,14 +98,24 @@ def items_of(reviewer: Differ, one: Pending) -> list[Item]:
     by_path = {change.path: change for change in single}
     old = {renamed.old for renamed in renames.values()}
     names = ignored(Path(one.layer.host), (change.path for change in single if change.path not in old))
-    items = []
+    items = list[Item]()
     for change in single:
         if change.path in old:
             continue
         renamed = renames.get(change.path)
         others = (by_path[renamed.old],) if renamed else tuple(below.get(change.path, ()))
-        items.append(Item(one.layer, change, renamed, others, change.path in names))
+        whole = (change, *others)
+        lines = sum(one.added_lines for one in whole), sum(one.removed_lines for one in whole)
+        if renamed:
+            counted = renamed.similarity < 100 and len(items) < MAX_LISTED
+            lines = _lines(reviewer.unified_diff(one.layer, change, renamed)) if counted else (0, 0)
+        items.append(Item(one.layer, change, renamed, others, change.path in names, lines))
     return sorted(items, key=lambda item: (not item.flagged, item.folded))
+
+
+def _lines(diff: str) -> tuple[int, int]:
+    body = diff.partition("\n@@")[2].split("\n")
+    return sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)
 
 
 def _is_implied(change: Change, full: set[str]) -> bool:
@@ -159,7 +171,7 @@ def summarise(console: Console, reviewer: Differ, work: Sequence[Pending], items
     listed = [item for item in items if not item.folded]
     shown = [item for number, item in enumerate(listed) if number < MAX_LISTED or item.flagged or item.refused]
     for item in shown:
-        write_line(console, stat_line(reviewer, item))
+        write_line(console, stat_line(item))
     if len(shown) < len(listed):
         write_line(console, Text(f"[... {len(listed) - len(shown)} more files not listed ...]", "dim"))
     if folded := [item for item in items if item.folded]:
@@ -186,8 +198,7 @@ def grouped(folded: Sequence[Item]) -> str:
 
 def stat(items: Sequence[Item]) -> str:
     """`2 files changed, 5 lines added, 1 removed; 1 to look at first`."""
-    added = sum(change.added_lines for item in items for change in _counted(item))
-    removed = sum(change.removed_lines for item in items for change in _counted(item))
+    added, removed = (sum(item.lines[side] for item in items) for side in (0, 1))
     words = f"{some(len(items), 'file')} changed, {some(added, 'line')} added, {removed} removed"
     renamed = sum(1 for item in items if item.renamed)
     flagged = sum(1 for item in items if item.flagged)
@@ -196,20 +207,12 @@ def stat(items: Sequence[Item]) -> str:
     return words + (f"; {flagged} to look at first" if flagged else "") + (f"; {refused} refused" if refused else "")
 
 
-def _counted(item: Item) -> tuple[Change, ...]:
-    return () if item.renamed else item.changes
-
-
-def stat_line(reviewer: Differ, item: Item) -> Text:
+def stat_line(item: Item) -> Text:
     change, name = item.change, item.path
     if item.renamed:
         old = one_line(shown_path(item.layer.inside, item.renamed.old))
-        name, lines = f"{old} -> {name}", ""
-        if item.renamed.similarity < 100:
-            body = diff_of(reviewer, item).partition("\n@@")[2].split("\n")
-            added, removed = (sum(line.startswith(mark) for line in body) for mark in "+-")
-            lines = f" ({item.renamed.similarity}% alike) +{added} -{removed}"
-        text = Text(f" R {name}{lines}")
+        alike = f" ({item.renamed.similarity}% alike) +{item.lines[0]} -{item.lines[1]}"
+        text = Text(f" R {old} -> {name}{alike if item.renamed.similarity < 100 else ''}")
     else:
         kind = "" if change.entry == "file" else f" {change.entry}"
         extent = "" if change.entry != "file" and change.kind != "mode" else f" {what_changed(change)}"
@@ -245,7 +248,7 @@ def _style(line: str) -> str:
 
 def draw_side_by_side(console: Console, reviewer: Differ, item: Item) -> None:
     """The two sides of a file beside each other; anything else as its diff."""
-    write_line(console, stat_line(reviewer, item))
+    write_line(console, stat_line(item))
     texts = reviewer.texts(item.layer, item.change)
     if texts is None or console.width < _LEAST_WIDTH:
         draw_diff(console, diff_of(reviewer, item), limit=None)

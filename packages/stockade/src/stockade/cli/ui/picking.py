@@ -75,7 +75,7 @@ class Picker:
 
     def _item(self, item: Item, number: str) -> bool | bytes:
         """True: all of it; False: nothing; else what of a file is written."""
-        write_line(self.console, Text.assemble((f"({number})", "bold"), stat_line(self.reviewer, item)))
+        write_line(self.console, Text.assemble((f"({number})", "bold"), stat_line(item)))
         if item.refused:
             return False
         if self._all and not item.flagged:
