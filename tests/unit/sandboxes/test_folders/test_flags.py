@@ -131,6 +131,19 @@ def test_what_the_users_own_git_settings_name_is_flagged(bench: Bench) -> None:
     assert "hookspath" in (bench.by_path()["tools"].flagged or "").lower()
 
 
+def test_git_on_the_users_path_is_not_asked(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bot may have put it there: into a virtual environment in a folder given rw."""
+    subprocess.run(["git", "init", "-q", bench.host], check=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "bin/git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    bench.begin()
+    bench.bash("echo 1 > a")
+    assert set(bench.by_path()) == {"a"}
+    assert not (tmp_path / "ran").exists()
+
+
 def test_caches_are_left_out_and_counted(bench: Bench) -> None:
     bench.write("pkg/__pycache__/old.pyc", "x")
     bench.write("gone/__pycache__/old.pyc", "x")

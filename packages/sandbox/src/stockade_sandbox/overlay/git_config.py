@@ -12,6 +12,8 @@ from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.flag_rules import GIT_KEYS
 
 _GIT_S = 20
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+"""First: a virtual environment that a bot may write to can be on the user's PATH."""
 _LOCAL = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
 
 
@@ -21,7 +23,7 @@ def named_by_git(folder: Path) -> dict[str, str]:
     The settings are the host's, not those of a bot. SandboxFailed when git does not answer.
     """
     root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
-    git = shutil.which("git")
+    git = shutil.which("git", path=_SYSTEM_PATH) or shutil.which("git")
     if root is None or git is None:
         return {}
     settings = _settings(git, root)
