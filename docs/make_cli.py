@@ -41,9 +41,10 @@ def page() -> str:
 def reference() -> str:
     """All settings, a table of each group: how they are written, what they take, what holds where nobody sets them."""
     parts = [
-        "# All settings\n\nMade by `make docs` from `core/settings.py`; do not edit. [settings.md](settings.md) says"
-        " what goes before what.\n\nA key stands in `config.toml` and `-o KEY=VALUE` and, in capital letters behind"
-        " `STOCKADE_`, in a variable; a flag is the same with `-` for `_`. **b**: a bot's file may set it too.\n"
+        "# All settings\n\nMade by `make docs` from `stockade/core/settings.py`; do not edit. [settings.md]"
+        "(settings.md) says what goes before what.\n\nA key stands in `config.toml` and `-o KEY=VALUE` and, in capital"
+        " letters behind `STOCKADE_`, in a variable; a flag is the same with `-` for `_`. **b**: a bot's file may set"
+        " it too.\n"
     ]
     for title, settings in _GROUPS:
         rows = [_row(field) for field in sorted(fields(settings).values(), key=lambda field: field.key)]

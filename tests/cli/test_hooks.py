@@ -79,7 +79,7 @@ def test_a_hook_is_left_out_by_its_name(stage: Stage) -> None:
     [
         ("broken", "the hook 'broken' of guard_for_tests:broken cannot be made: RuntimeError: no licence"),
         ("gone", "the hook 'gone' of guard_for_tests:Gone cannot be made: AttributeError"),
-        ("guardd", "there is no hook 'guardd'"),
+        ("guardd", "there is no hook 'guardd'\nhint: there are budget, check"),
         ("-check", "the hook check is part of every run and cannot be left out"),
     ],
 )

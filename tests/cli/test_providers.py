@@ -100,6 +100,12 @@ async def test_what_was_picked_for_the_user_is_named_with_what_it_is_good_for(st
     assert "A model of this size does small tasks in a shell, offline and private" in ended.err
 
 
+async def test_a_model_that_could_not_be_tried_is_known_by_nobody(stage: Stage) -> None:
+    async with running(stage, FakeOpenAI([fails(401)] * 9), "OPENAI_BASE_URL", versioned=True) as run:
+        ended = await run("openai/m", "--json")
+    assert ended.events[0]["sources"]["answers"] == "nobody knows what the model can do", ended.err
+
+
 async def test_a_probe_tries_again_and_the_next_run_goes_by_it(stage: Stage) -> None:
     listed = {"data": [{"id": "m", "max_model_len": 8192, "meta": {"n_params": 7_600_000_000}}]}
     call = [

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from stockade.cli.lazy import COMMANDS, RUNS, SANDBOX
 from stockade.cli.ui import failures
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 from stockade.core.settings import FrontSettings, RunSettings, fields
+from stockade.models.providers import FILES, SERVERS
 
 HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sqlite3", "asyncio", "stockade.paths")
 
@@ -170,11 +172,20 @@ def test_a_topic_has_a_page(topic: str, capsys: pytest.CaptureFixture[str]) -> N
     assert len(capsys.readouterr().out) > 300
 
 
+def test_the_page_on_models_names_the_providers_and_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["help", "models"]) == 0
+    told = capsys.readouterr().out
+    assert f"a model of a server: {', '.join(SERVERS)}\n" in told
+    assert set(re.findall(r"([a-z-]+)/[A-Z]+", told)) == set(FILES)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("rnu",), "did you mean run?"),
         (("runs", "shwo"), "did you mean show?"),
+        (("model", "pul"), "did you mean pull?"),
+        (("tool", "xyz"), "stockade tool --help"),
         (("xyz",), "stockade --help"),
         (("help", "xyz"), "topics are settings"),
     ],

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from stockade.approval.remembered import Approval
 from stockade.cli import flags
+from stockade.cli.commands import NamedGroup
 from stockade.cli.ui.console import Column, draw_table, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.safe import moment, one_line
@@ -24,7 +25,7 @@ _COLUMNS = (
 )
 
 
-@click.group("approvals", short_help="What bots may always do without asking, and where.")
+@click.group("approvals", cls=NamedGroup, short_help="What bots may always do without asking, and where.")
 def command() -> None:
     """What you have allowed for always: each holds for one bot in one folder, by its exact words."""
 

@@ -77,7 +77,9 @@ PLANNING: flags.Flags = (
     click.option("--constraint", multiple=True, metavar="TEXT", help="What it must not do."),
     click.option("--resource", multiple=True, metavar="TEXT", help="What it has."),
     click.option("--best-practice", multiple=True, metavar="TEXT", help="How it works well."),
-    click.option("--override-directives", is_flag=True, help="These stand in place of the others of their kind."),
+    click.option(
+        "--override-directives", is_flag=True, help="Those three stand in place of the profile's own, not beside them."
+    ),
     click.option("-y", "--skip-reprompt", is_flag=True, help="Do not ask whether to continue with the settings."),
     click.option("-c", "--continuous", is_flag=True, help="Do every action without asking."),
     click.option(
@@ -105,7 +107,7 @@ def plan(task: str | None, **values: Any) -> int:
 @click.command("auto", short_help="The autonomous Shell bot, which lives in a folder.")
 @click.option("--workspace", metavar="PATH", help="The folder that it lives in; ./workspace by default.")
 @click.option("--goal", metavar="TEXT", help="The goal while there is no file `goal`; else $STOCKADE_GOAL.")
-@click.option("--show-intro", is_flag=True, help="Show them; else $LLAMA_SHOW_INTRO.")
+@click.option("--show-intro", is_flag=True, help="Show the scripted actions of --intro; else $LLAMA_SHOW_INTRO.")
 @click.option("--cast", type=click.Path(path_type=Path), metavar="FILE", help="Keep the terminal as an asciicast.")
 @flags.offered(flags.OWN, flags.LIVING, flags.SANDBOX, flags.SHOWN, flags.STORE)
 def auto(workspace: str | None, goal: str | None, show_intro: bool, cast: Path | None, **values: Any) -> int:

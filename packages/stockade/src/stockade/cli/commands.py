@@ -16,7 +16,20 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-class LazyGroup(click.Group):
+class NamedGroup(click.Group):
+    """A group that says of what is no command of it which one is nearest."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in (known := self.list_commands(ctx)) and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"{ctx.command_path} --help"
+            raise UsageError(f"there is no command {args[0]!r}", hint)
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(NamedGroup):
     """A group of the commands in a table."""
 
     def __init__(self, *args: Any, table: Table, **kwargs: Any) -> None:
@@ -38,15 +51,6 @@ class LazyGroup(click.Group):
         """From the table, without an import of each command."""
         begun: list[CompletionItem] = load("cli.completion:begun")(incomplete, self.table)
         return [*begun, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.table and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], self.table, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"{ctx.command_path} --help"
-            raise UsageError(f"there is no command {args[0]!r}", hint)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

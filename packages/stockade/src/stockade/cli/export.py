@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +41,18 @@ from stockade.exports import in_words, used
 from stockade.exports.atif import text_of, trajectory
 from stockade.runtime import sandboxes
 
-FORMATS = ("atif", "jsonl", "markdown", "asciicast")
+FORMATS: Mapping[str, Callable[[Sequence[RunEvent], View], Iterable[str]]] = {
+    "atif": lambda events, _: [json.dumps(trajectory(events), indent=2)],
+    "jsonl": lambda events, _: [to_json(event, ascii_only=True) for event in events],
+    "markdown": lambda events, view: [report(events, _diff(events, view)).rstrip("\n")],
+    "asciicast": lambda events, _: cast(events),
+}
+"""Of events without secrets, the lines of each form."""
 
 
-@click.command("export", short_help="A run as ATIF, JSONL, Markdown or asciicast.")
+@click.command("export", short_help="A run in another form: a report, JSON, a recording.")
 @flags.run(default="last")
-@click.option("--format", "form", type=click.Choice(FORMATS), default="markdown", help="Which one.")
+@click.option("--format", "form", type=click.Choice(list(FORMATS)), default="markdown", help="Which one.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A file that is not there yet; else stdout.")
 @flags.offered(flags.STORE)
 def export(run: str, form: str, output: Path | None, **values: Any) -> int:
@@ -55,7 +61,7 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     """
     events, settings = review.history(values, run)
     view = review.view(events, settings.options.redact)
-    lines = _lines([view.redactor.event(event) for event in events], form, view)
+    lines = FORMATS[form]([view.redactor.event(event) for event in events], view)
     if output is None:
         sys.stdout.writelines(f"{result_text(line)}\n" for line in lines)
         return 0
@@ -68,18 +74,6 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}") from None
     return 0
-
-
-def _lines(events: Sequence[RunEvent], form: str, view: View) -> Iterable[str]:
-    match form:
-        case "atif":
-            return [json.dumps(trajectory(events), indent=2)]
-        case "jsonl":
-            return [to_json(event, ascii_only=True) for event in events]
-        case "asciicast":
-            return cast(events)
-        case _:
-            return [report(events, _diff(events, view)).rstrip("\n")]
 
 
 def _diff(events: Sequence[RunEvent], view: View) -> str | None:

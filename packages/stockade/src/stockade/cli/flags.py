@@ -90,6 +90,17 @@ SHOWN = (*JSON, *_group("quiet", "plain"))
 STORE = _group("store")
 OWN = _group("own_goal", "own_prompt", "own_sampling", "intro")
 
+ON_A_SCREEN = {
+    "Work": ("folder", "worktree", "copy", "bot", "check", "protect"),
+    "Model": ("model", "max_turns", "timeout", "max_tokens", "max_cost"),
+    "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "redact", "allow_external", "toolchain",
+              "sandbox", "image", "memory", "disk"),
+    "Review": ("apply", "discard", "no_input", "go_on"),
+    "Output": ("json", "quiet", "plain"),
+    "More": ("option",),
+}  # fmt: skip
+"""What `run --help` shows of all that it takes, by what it is for."""
+
 
 def offered(*groups: tuple[Callable[[Command], Command], ...]) -> Callable[[Command], Command]:
     """A decorator that gives a command all flags of `groups`, in their order."""

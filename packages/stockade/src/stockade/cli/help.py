@@ -5,26 +5,19 @@ from collections.abc import Callable, Iterable, Mapping
 
 import click
 
+from stockade.cli.flags import ON_A_SCREEN
+from stockade.cli.lazy import load
 from stockade.core.errors import UsageError
 from stockade.core.settings import Field, FrontSettings, LoadSettings, RunSettings, SamplingSettings, fields
 
-ON_A_SCREEN = {
-    "Work": ("folder", "worktree", "copy", "bot", "check", "protect"),
-    "Model": ("model", "max_turns", "timeout", "max_tokens", "max_cost"),
-    "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "redact", "allow_external", "toolchain",
-              "sandbox", "image", "memory", "disk"),
-    "Review": ("apply", "discard", "no_input", "go_on"),
-    "Output": ("json", "quiet", "plain"),
-    "More": ("option",),
-}  # fmt: skip
 _SHORT = {"bot": "-b, --bot", "model": "-m, --model", "option": "-o", "go_on": "-c, --continue"}
 _MODELS = """\
 auto                the default: what `model` says in a configuration, else a server that runs here, else
                     what was pulled, else the embedded default; a line says which, and why
 embedded/NAME       from `stockade model list`; run here, offline
-gguf//PATH          any GGUF file
-llama-server/NAME   llamafile/NAME   ollama/NAME   vllm/NAME   lm-studio/NAME: servers of this machine or another
-openai/NAME         any compatible server by OPENAI_BASE_URL; azure/NAME   anthropic/NAME   openrouter/NAME
+gguf/PATH           any GGUF file; a path that begins with / is written with two
+SERVER/NAME         a model of a server: SERVERS
+                    openai is any compatible one, by OPENAI_BASE_URL
 scripted/FILE.jsonl answers from a file, for tests
 
 `stockade model probe NAME` tries one. What each is good for: docs/models.md."""
@@ -93,7 +86,7 @@ def command(ctx: click.Context, topic: str | None) -> int:
             raise UsageError(f"there is no topic {topic!r}", f"topics are {', '.join(TOPICS)}, and the commands")
         click.echo(found.get_help(click.Context(found, info_name=topic, parent=top)))
         return 0
-    click.echo(_TEXTS[topic] if topic in _TEXTS else _settings(_KEYS[topic]()))
+    click.echo(_TEXTS[topic]() if topic in _TEXTS else _settings(_KEYS[topic]()))
     return 0
 
 
@@ -102,7 +95,13 @@ def _named(keys: Iterable[str]) -> Mapping[str, Field]:
     return {key: every[key] for key in keys}
 
 
-_TEXTS = {"models": _MODELS, "network": _NETWORK, "statuses": _STATUSES}
+def _models() -> str:
+    return _MODELS.replace("SERVERS", ", ".join(load("models.providers:SERVERS")))
+
+
+_TEXTS: dict[str, Callable[[], str]] = {
+    "models": _models, "network": lambda: _NETWORK, "statuses": lambda: _STATUSES,
+}  # fmt: skip
 _KEYS: dict[str, Callable[[], Mapping[str, Field]]] = {
     "settings": lambda: {**fields(RunSettings), **fields(FrontSettings)},
     "sampling": lambda: {**fields(SamplingSettings), **fields(LoadSettings)},

@@ -37,7 +37,7 @@ RUNS: Table = {
     "apply": ("changes:apply", "Write a run's changes to the folder."),
     "diff": ("changes:diff", "What a run changed and nobody decided on yet."),
     "discard": ("changes:discard", "Throw a run's changes away."),
-    "export": ("export:export", "A run as ATIF, JSONL, Markdown or asciicast."),
+    "export": ("export:export", "A run in another form: a report, JSON, a recording."),
     "list": ("listing:list_runs", "Past runs, newest first."),
     "prune": ("runs:prune", "Remove old runs for good, after showing which."),
     "replay": ("replay:replay", "Show a run again as it went, or do it again and compare."),

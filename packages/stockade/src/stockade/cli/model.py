@@ -10,6 +10,7 @@ from rich.text import Text
 
 from stockade.bots.model_profiles import profile_of
 from stockade.cli import flags
+from stockade.cli.commands import NamedGroup
 from stockade.cli.ui.console import Column, draw_table, moves_cursor, progress, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.interrupt import interruptible
@@ -40,12 +41,12 @@ _COLUMNS = (
 )
 
 
-@click.group("model", short_help="Models: what is here, pulling and serving them.")
+@click.group("model", cls=NamedGroup, short_help="Models: what is here, pulling and serving them.")
 def command() -> None:
     """Models: what is here, what runs, what can be fetched; serving one to other programs."""
 
 
-@command.command("list")
+@command.command("list", short_help="What is on this machine, what runs, what is worth fetching.")
 @flags.offered(flags.JSON)
 def list_models(**values: Any) -> int:
     """The models on this machine, those that run now, and small ones worth fetching."""
@@ -124,7 +125,7 @@ def info(name: str, **values: Any) -> int:
     return 0
 
 
-@command.command("probe")
+@command.command("probe", short_help="Try anew what a model can do.")
 @click.argument("name")
 @flags.offered(flags.LOADING, flags.SHOWN)
 def probe(name: str, **values: Any) -> int:
@@ -182,14 +183,14 @@ class _Progress:
         self._line.end()
 
 
-@command.command("pull")
+@command.command("pull", short_help="Fetch a model: a name of the list, hf:OWNER/REPO, a file.")
 @click.argument("reference")
 @click.option("--sha256", default="", metavar="HEX", help="Refuse a file with another hash.")
 @flags.offered(flags.SHOWN)
 def pull(reference: str, sha256: str, **values: Any) -> int:
     """Fetch a model: a NAME of the list, hf:OWNER/REPO[/FILE], an https: address, or a GGUF file or llamafile.
 
-    A cut download is continued. The hash is compared where one is known: in the catalogue and on the hub.
+    A cut download is continued. The hash is compared where one is known: of those of the list, and on the hub.
     """
     front = load(flags.given(values)).front
     shown = _Progress(front)
@@ -209,7 +210,7 @@ def _finished(work: Callable[[], Awaitable[T]]) -> T:
     return found
 
 
-@command.command("rm")
+@command.command("rm", short_help="Remove a model's file.")
 @click.argument("name")
 def rm(name: str) -> int:
     """Remove a model's file from the model folder: embedded/NAME or gguf/PATH."""

@@ -76,7 +76,8 @@ def on_terminal(options: RunSpec, argv: Sequence[str], sink: Sink, *, limited: b
     """
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
-            "-t needs a terminal, and there is none here", "leave -t out: streams are passed on as they are"
+            "-t needs a terminal, and there is none here",
+            "without one: stockade sandbox exec -- CMD, whose streams are passed on as they are",
         )
     if options.redact:
         raise UsageError("--redact hides nothing on a terminal", "leave -t or --redact out")

@@ -9,6 +9,7 @@ import anyio
 import click
 
 from stockade.cli import flags
+from stockade.cli.commands import NamedGroup
 from stockade.cli.sandbox import in_sandbox, sandbox_redactor
 from stockade.cli.ui.console import progress
 from stockade.cli.ui.failures import INTERRUPTED
@@ -35,12 +36,12 @@ _POLICY = click.option(
 )
 
 
-@click.group("tool", short_help="Tools: listing, trying and building them.")
+@click.group("tool", cls=NamedGroup, short_help="Tools: listing, trying and building them.")
 def command() -> None:
     """Tools of bots: what there are, and WebAssembly components: looking at, calling, building them (docs/wasm.md)."""
 
 
-@command.command("list")
+@command.command("list", short_help="What --tool and --no-tool take, and components in a folder.")
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER ...]")
 @flags.offered(flags.JSON)
 def list_tools(folders: tuple[Path, ...], **values: Any) -> int:
@@ -64,7 +65,7 @@ def _components(folders: Sequence[Path]) -> Iterator[tuple[str, str, str]]:
             yield str(path), "component", f"held to {policy.name}" if policy else "may do nothing: no policy"
 
 
-@command.command("inspect")
+@command.command("inspect", short_help="What a component has, asks for and is granted.")
 @click.argument("file", type=click.Path(path_type=Path))
 @_POLICY
 @flags.offered(flags.JSON)
@@ -79,7 +80,10 @@ def inspect(file: Path, policy: Path | None, **values: Any) -> int:
     return 0
 
 
-@command.command("run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@command.command(
+    "run", short_help="Call a component's function in the sandbox.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)  # fmt: skip
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[FUNCTION] [--PARAMETER VALUE ...]")
 @_POLICY
@@ -118,7 +122,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     return 1 if reply.status == "error" else 0
 
 
-@command.command("build")
+@command.command("build", short_help="Make a component of a program's source.")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--output", "-o", type=click.Path(path_type=Path), default=None, metavar="FILE", help="The component.")
 @click.option(

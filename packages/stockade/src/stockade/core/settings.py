@@ -139,7 +139,7 @@ class RunSettings(SamplingSettings, LoadSettings):
     fast_model: Annotated[str | None, Setting(
         "A second model, for a Planner's profile and for summaries.", "PROVIDER/NAME")] = None
     answers: Annotated[str, Setting(
-        "How the model spells its answers.", "auto|native|json|fenced|use-tool|sections|list", in_bots=True)] = "auto"
+        "How the model spells its answers.", "auto|native|json|fenced|NAME", in_bots=True)] = "auto"
     max_turns: Annotated[int | None, Setting("Turns of the model; 0 is unlimited.", "N", ge=0, in_bots=True)] = None
     timeout: Annotated[float | None, Setting(
         "Seconds for the whole run; 0 is unlimited.", "S", ge=0, in_bots=True)] = None

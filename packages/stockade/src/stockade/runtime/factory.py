@@ -321,7 +321,10 @@ def _why_these(spec: RunSpec, bot: BotSpec, model: ModelInfo) -> str:
         return "the bot's own"
     if spec.answers != AUTO:
         return "as set"
-    return model.sources.get("native_tools") or "by what its provider says"
+    told = model.native_tools or model.enforces_schema
+    return model.sources.get("native_tools") or (
+        "by what its provider says" if told else "nobody knows what the model can do"
+    )
 
 
 async def start(prepared: Prepared) -> RunFinished:

@@ -91,8 +91,9 @@ def _made(one: str | HookCommand | Hook) -> Hook:
         return one
     if isinstance(one, HookCommand):
         return CommandHook(one.name, one.on, one.command, one.timeout)
-    if one not in registry.names(GROUP):
-        raise UsageError(f"there is no hook {one!r}", "a name, or a command in stockade.toml: docs/hooks.md")
+    if one not in (known := registry.names(GROUP)):
+        hint = f"there are {', '.join(known)}; a command of yours: docs/hooks.md"
+        raise UsageError(f"there is no hook {one!r}", hint)
     try:
         hook = registry.make(GROUP, one)
     except UsageError as error:

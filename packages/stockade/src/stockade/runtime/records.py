@@ -14,6 +14,8 @@ from stockade.store.opening import open_store, read_store
 from stockade_sandbox.overlay.journal import Head, journals_on
 from stockade_sandbox.overlay.safe_fs import encode_path
 
+_OTHERWISE = "name the run (`last` is the newest of any folder, stockade runs list has all), or go to its folder"
+
 
 class SystemClock:
     """Implements core.ports.Clock."""
@@ -53,7 +55,7 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
         taken_back = result.undone is not None and any(reviewer.decisions(layer) for layer in here)
         if here and (taken_back or pending(reviewer, here)):
             return summary.run_id
-    raise UsageError(f"no run has changes in {folder} that are still to be decided on", "stockade runs list names all")
+    raise UsageError(f"no run has changes in {folder} that are still to be decided on", _OTHERWISE)
 
 
 async def newest_here(store: RunStore, folder: Path) -> str:
@@ -74,7 +76,7 @@ def newest_applied(folder: Path) -> str:
     """The run whose changes to `folder`, or one that it lies in, were the last to be applied. UsageError: none was."""
     applied = [(head.at, run) for head, run in _decided_on(folder) if head.goal == "after"]
     if not applied:
-        raise UsageError(f"nothing was applied to {folder} that could be undone", "stockade runs list names all runs")
+        raise UsageError(f"nothing was applied to {folder} that could be undone", _OTHERWISE)
     return max(applied)[1]
 
 

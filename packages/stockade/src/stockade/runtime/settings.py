@@ -112,7 +112,8 @@ def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         key = _today(key.strip().replace("-", "_"), "-o {key}=VALUE")
         if not equals or key not in KEYS:
-            hint = f"did you mean {near[0]}?" if (near := difflib.get_close_matches(key, KEYS, n=1)) else None
+            near = difflib.get_close_matches(key, KEYS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "stockade help settings lists them"
             raise UsageError(
                 f"-o {pair!r}: " + ("write KEY=VALUE" if not equals else f"there is no setting {key!r}"), hint
             )

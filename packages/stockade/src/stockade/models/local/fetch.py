@@ -177,7 +177,7 @@ def _disk_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-FORMS = "a name of the catalogue, hf:OWNER/REPO[/FILE], https://..., or a .gguf or llamafile on disk"
+FORMS = "a name of `stockade model list`, hf:OWNER/REPO[/FILE], https://..., or a .gguf or llamafile on disk"
 _BLOCK = 1 << 22
 
 
