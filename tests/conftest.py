@@ -94,6 +94,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     (home / "run").mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
     monkeypatch.setenv("STOCKADE_KEEP_WARM_S", "0")
+    monkeypatch.setenv("STOCKADE_NO_FOLDER", "true")  # not this repository, where a test names no folder
     return home
 
 

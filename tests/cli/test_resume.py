@@ -39,6 +39,44 @@ def outputs(stage: Stage) -> list[str]:
     return ["".join(chunk["text"] for chunk in one.get("chunks", ())) for one in found]
 
 
+def test_the_current_folder_is_the_default(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STOCKADE_NO_FOLDER")
+    model = stage.script(COUNT, DONE, DONE)
+    ended = stage.call("run", "count", "--model", model, "--json", folder=stage.demo)
+    assert ended.events[0]["policy"]["folders"][0]["host"] == str(stage.demo)
+    assert ended.events[0]["policy"]["folders"][0]["mode"] == "overlay"
+    assert stage.tree() == {"data.csv": b"a\nb\nc\n"}
+    assert stage.call("apply", folder=stage.demo).status == 0
+    assert stage.tree()["count.txt"] == b"3\n"
+    reading = stage.call("run", "look", "--bot", "reading", "--model", model, "--json", folder=stage.demo)
+    assert reading.events[0]["policy"]["folders"][0]["mode"] == "ro"
+    living = stage.call(
+        "run", "live", "--bot", "shell", "--model", model, "--json", "--max-turns", "1", folder=stage.demo
+    )
+    assert living.events[0]["policy"]["folders"][0]["mode"] == "overlay"
+    nowhere = stage.call("run", "count", "--no-folder", "--model", stage.script(DONE), "--json", folder=stage.demo)
+    assert nowhere.events[0]["policy"]["folders"] == []
+    both = stage.call("run", "count", "--no-folder", "--folder", ".", folder=stage.demo)
+    assert (both.status, "--folder and --no-folder exclude each other" in both.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("/", "the whole machine"), ("~", "the home"), ("~/.local/state", "its own files"), ("/usr/lib", "the system")],
+)
+def test_folders_that_are_nobodys_project_are_refused(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, place: str, why: str
+) -> None:
+    monkeypatch.delenv("STOCKADE_NO_FOLDER")
+    folder = Path(place.replace("~", str(stage.home)))
+    folder.mkdir(parents=True, exist_ok=True)
+    for command in ("run", "code"):
+        refused = stage.call(command, "count", "--model", stage.script(DONE), folder=folder)
+        assert (refused.status, why in refused.err) == (2, True), refused.err
+        assert "or --no-folder" in refused.err
+    assert stage.call("runs", "list", "--json").out == ""
+
+
 def test_the_last_run_of_this_folder_goes_on(stage: Stage) -> None:
     model = stage.script(COUNT, DONE, say("finish", answer="As I said: 3."))
     assert stage.call("run", "count", "--folder", str(stage.demo), "--model", model).status == 0

@@ -113,6 +113,46 @@ def test_words_at_the_question_go_on_in_the_same_live_sandbox(stage: Stage) -> N
     assert stage.left_behind() == []
 
 
+def _lines(shell: Terminal) -> list[str]:
+    """What stays on the screen: without colours, and without what was drawn in one line and erased again."""
+    text = re.sub(r"\x1b\[[0-9;]*m|\r(?=\n)", "", shell.seen.decode())
+    return [line.rpartition("\r\x1b[2K")[2] for line in text.split("\n") if line.rpartition("\r\x1b[2K")[2]]
+
+
+def test_what_a_command_writes_is_on_the_screen_while_it_runs(stage: Stage) -> None:
+    (stage.demo / "go").write_text("")
+    command = "echo one; echo two >&2; printf 'thr'; until ! test -s go; do sleep 0.1; done; echo ee; (exit 3)"
+    model = stage.script(say("shell", command=command), DONE)
+    (stage.demo / "go").write_text("wait")
+    shell = Terminal(stage, "run", "count", "--folder", f"{stage.demo}:rw", "--model", model)
+    shell.until(b"one\r\n")
+    shell.until(b"two\r\n")
+    shell.until(b"running 1 s")
+    (stage.demo / "go").write_text("")
+    shell.until(b"[exit 3]")
+    assert _lines(shell)[-4:] == ["one", "two", "three", "[exit 3]"]
+    assert shell.status() == 0
+
+
+@pytest.mark.parametrize(("flags", "shown"), [((), [*range(1, 31), *range(91, 101)]), (("-v",), [*range(1, 101)])])
+def test_long_output_folds_as_it_scrolls(stage: Stage, flags: tuple[str, ...], shown: list[int]) -> None:
+    model = stage.script(say("shell", command="seq 60; sleep 1; seq 61 100"), DONE)
+    shell = Terminal(stage, "run", "count", "--folder", str(stage.demo), "--model", model, *flags)
+    assert shell.status() == 0
+    assert [int(line) for line in _lines(shell) if line.isdecimal()] == shown
+    assert ("[... 60 lines not shown ...]" in _lines(shell)) == (not flags)
+
+
+def test_a_secret_that_comes_in_pieces_is_not_on_the_screen(stage: Stage) -> None:
+    pieces = "printf 'key hunter'; sleep 1; printf '2hunter2 end\\n'"
+    model = stage.script(say("shell", command=pieces), DONE)
+    flags = ("--env", "MY_API_TOKEN=hunter2hunter2")
+    shell = Terminal(stage, "run", "count", "--folder", str(stage.demo), "--model", model, *flags)
+    assert shell.status() == 0
+    assert b"key [redacted: MY_API_TOKEN] end" in shell.seen
+    assert b"hunter2hunter2" not in shell.seen
+
+
 def test_a_kill_at_the_question_loses_nothing(stage: Stage) -> None:
     shell = terminal(stage)
     shell.until(QUESTION)

@@ -17,6 +17,7 @@ from stockade_sandbox.results import (
     Moved,
     NetworkRequest,
     Renamed,
+    Stream,
 )
 
 MAX_COMMAND_BYTES = 1_000_000
@@ -215,6 +216,17 @@ class Freezable(Protocol):
     def frozen(self) -> AbstractAsyncContextManager[None]:
         """Inside, nothing in it runs or writes; all goes on after. UsageError where that cannot be had."""
         ...
+
+
+OnOutput = Callable[[Stream, bytes], None]
+"""Called in the event loop with each piece that the shell's command writes, as it comes; must not block."""
+
+
+@runtime_checkable
+class ShowsOutput(Protocol):
+    """A sandbox that says what its shell's command writes while it runs; all of it, also what `run` will leave out."""
+
+    on_output: OnOutput | None
 
 
 @runtime_checkable

@@ -34,8 +34,8 @@ from stockade_sandbox.agent.jobs import (
 )
 from stockade_sandbox.agent.wire import ENDS, CarriedWire, Inbox, Wire
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed
-from stockade_sandbox.port import MAX_COMMAND_BYTES
-from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEvent
+from stockade_sandbox.port import MAX_COMMAND_BYTES, OnOutput
+from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEvent, Stream
 
 __all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
 
@@ -101,6 +101,8 @@ class AgentSession:
         """How many times all that ran was ended, and why the last time."""
         self.is_readable = False
         """Others inside can open the shell's descriptors: the kernel would not run what nobody may read."""
+        self.on_output: OnOutput | None = None
+        """Implements port.ShowsOutput."""
         self.notes: deque[str] = deque()
         """What to tell at the end of the next command; from any thread."""
 
@@ -138,7 +140,7 @@ class AgentSession:
             case Out() | Done() if self._command is not None and reply.id == self._command.number:
                 if isinstance(reply, Out):
                     if self._command.sink:
-                        self._command.sink.add(STREAMS[reply.stream - 1], reply.data)
+                        self._wrote(self._command.sink, STREAMS[reply.stream - 1], reply.data)
                 else:
                     self._command.done, self._command, self._cwd = reply, None, reply.cwd
             case Exports() if self._command is not None:
@@ -167,9 +169,10 @@ class AgentSession:
             job = _Command(self._connections.number(), clip)
             request = frames.run(job.number, milliseconds(limit_s), milliseconds(self._config.grace_s), text)
             done = await self._perform(job, request, limit_s, f"the command {short(command)}")
-            clip.add(self._streams[-1], self.why_ended(done.status, endings))
+            self._wrote(clip, self._streams[-1], self.why_ended(done.status, endings))
             while self.notes:
-                clip.add(self._streams[-1], f"stockade: {self.notes.popleft()}\n".encode(errors="surrogateescape"))
+                note = f"stockade: {self.notes.popleft()}\n".encode(errors="surrogateescape")
+                self._wrote(clip, self._streams[-1], note)
             duration_s = anyio.current_time() - started
         if done.flags & frames.SPAWN_FAILED:
             raise SandboxFailed(f"the sandbox's shell cannot be started again: {done.error}")
@@ -183,6 +186,11 @@ class AgentSession:
             duration_s=duration_s,
             shell_event=_shell_event(done.flags),
         )
+
+    def _wrote(self, clip: Clip, stream: Stream, data: bytes) -> None:
+        clip.add(stream, data)
+        if self.on_output is not None and data:
+            self.on_output(stream, data)
 
     async def _perform(self, job: _Command, request: bytes, limit_s: float, what: str) -> Done:
         def is_done() -> bool:

@@ -25,7 +25,7 @@ from stockade_sandbox.egress.inside import MakeServer, way_out
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.limits.disk import DiskWatch, nothing_in, written_places
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.port import OnNetwork
+from stockade_sandbox.port import OnNetwork, OnOutput
 from stockade_sandbox.processes import COPIES, frozen, private_folder
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
 from stockade_sandbox.stoppable import Progress
@@ -48,6 +48,8 @@ class AgentSandbox(ABC):
         self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = registry.egress
     ) -> None:
         self.on_network: OnNetwork | None = None
+        self.on_output: OnOutput | None = None
+        """Implements port.ShowsOutput."""
         self._policy = policy
         self._layers = tuple(layers)
         self._run_dir = run_dir
@@ -139,7 +141,9 @@ class AgentSandbox(ABC):
 
     async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
         try:
-            return await self._open().run(command, timeout_s)
+            session = self._open()
+            session.on_output = self.on_output
+            return await session.run(command, timeout_s)
         except SandboxDied as error:
             raise await self._died(error) from error
 

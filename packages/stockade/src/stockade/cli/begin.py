@@ -20,7 +20,7 @@ CONTINUE = click.option("-c", "--continue", "go_on", is_flag=True, help="Go on w
 @click.argument("task", required=False)
 @CONTINUE
 @click.option("--worktree", is_flag=True, help="Work in a new git worktree of the folder, on a branch of its own.")
-@flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+@flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, flags.HERE, flags.CHANGES, flags.SHOWN, flags.STORE)
 def run(task: str | None, *, go_on: bool, worktree: bool, **values: Any) -> int:
     """Run a bot on TASK, which may also be - (standard input) or @FILE, and is asked for on a terminal.
 
@@ -35,7 +35,7 @@ def run(task: str | None, *, go_on: bool, worktree: bool, **values: Any) -> int:
 @click.command("chat", cls=Brief, short_help="Talk with a bot, in one live sandbox.")
 @click.argument("task", required=False)
 @CONTINUE
-@flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, (flags.flag("plain"),), flags.STORE)
+@flags.offered(flags.BOT, flags.TOOLS, flags.SANDBOX, flags.HERE, flags.LOOK, flags.STORE)
 def chat(task: str | None, *, go_on: bool, **values: Any) -> int:
     """Talk with a bot in one live sandbox: its shell, its variables and what runs in it stay between messages.
 
@@ -59,7 +59,7 @@ _CODE_MODEL: flags.Flags = (*map(flags.flag, ("model", *flags.BOUNDS[1:])), *fla
 @click.option("--serve", metavar="HOST:PORT", help="Answer GET /health and POST /query instead of doing one task.")
 @click.option("--api-key", envvar="STOCKADE_API_KEY", metavar="KEY", help="The key that clients of --serve must give.")
 @click.option("--at-once", type=click.IntRange(1, 64), metavar="N", help="Queries that --serve works on at once; 1.")
-@flags.offered(_CODE_MODEL, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+@flags.offered(_CODE_MODEL, flags.SANDBOX, flags.HERE, flags.CHANGES, flags.SHOWN, flags.STORE)
 def code(task: str | None, **values: Any) -> int:
     """Write a Python program for TASK, which may also be - (standard input) or @FILE; run it, mend it.
 
@@ -90,7 +90,8 @@ PLANNING: flags.Flags = (
 
 @click.command("plan", short_help="A bot that plans, and acts when you authorise it.")
 @click.argument("task", required=False)
-@flags.offered(PLANNING, flags.LIVING, flags.CHECK, flags.TOOLS, flags.SANDBOX, flags.CHANGES, flags.SHOWN, flags.STORE)
+@flags.offered(PLANNING, flags.LIVING, flags.CHECK, flags.TOOLS, flags.SANDBOX, flags.HERE, flags.CHANGES, flags.SHOWN,
+               flags.STORE)  # fmt: skip
 def plan(task: str | None, **values: Any) -> int:
     """Plan and do TASK, which may also be - (standard input) or @FILE, and is asked for when it is not given.
 

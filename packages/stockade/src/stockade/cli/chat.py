@@ -271,7 +271,7 @@ def begin(task: str | None, given: dict[str, Any], *, go_on: bool) -> int:
     if go_on:
         with continued(given) as (store, settings, run_id):
             return _talk(Desk(_line(), store, settings, run_id, dict(given)), task)
-    settings = flags.settings({**given, "task": ""})
+    settings = flags.settings({**given, "task": ""}, here=True)
     ask_for_toolchain(settings.options)
     store = records.open_store(settings.options.store)
     try:

@@ -39,7 +39,7 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
     if task is None:
         raise UsageError("there is no task", "stockade code TASK, or - for standard input")
     words = read_task(task)
-    settings = flags.settings({**rest, "task": words})
+    settings = flags.settings({**rest, "task": words}, here=True)
     wanted = make_wanted(own)
     wanted.job(words)  # what is wrong with the checks is said before anything starts
     spec = as_coder(settings.options, wanted)

@@ -33,7 +33,7 @@ def _given(_: click.Context, __: click.Parameter, variables: tuple[str, ...]) ->
 
 
 _COMPLETED = frozenset({"bot", "model", "fast_model"})
-_SHORT = {"bot": ("-b",), "model": ("-m",)}
+_SHORT = {"bot": ("-b",), "model": ("-m",), "verbose": ("-v",)}
 _AT_ONCE = {"redact": _redacted, "env": _given}
 """Hidden before anything else of the command line is read."""
 
@@ -48,7 +48,8 @@ def flag(key: str, words: str = "") -> Callable[[Command], Command]:
         how |= {"is_eager": True, "callback": _AT_ONCE[key]}
     if field.kind is bool:
         switch = field.default is False
-        return click.option(name if switch else f"{name}/--no-{name[2:]}", is_flag=True, **how)
+        name = name if switch else f"{name}/--no-{name[2:]}"
+        return click.option(*_SHORT.get(key, ()), name, is_flag=True, **how)
     if typing.get_origin(field.kind) is Literal and not field.setting.metavar:
         return click.option(name, type=click.Choice(typing.get_args(field.kind)), **how)
     kind = field.kind if field.kind in (int, float) else str
@@ -84,19 +85,21 @@ TOOL = _group("tool")
 TOOLS = (*TOOL, *_group("search", "mcp", "no_tool", "allow_external", "approve"))
 SANDBOX = _group("folder", "copy", "toolchain", "sandbox", "image", "net", "command_timeout", "memory", "processes",
                  "cpus", "disk", "env", "redact")  # fmt: skip
+HERE = _group("no_folder")
 CHANGES = _group("apply", "discard", "no_input")
 JSON = _group("json")
-SHOWN = (*JSON, *_group("quiet", "plain"))
+LOOK = _group("plain", "verbose")
+SHOWN = (*JSON, *_group("quiet"), *LOOK)
 STORE = _group("store")
 OWN = _group("own_goal", "own_prompt", "own_sampling", "intro")
 
 ON_A_SCREEN = {
-    "Work": ("folder", "worktree", "copy", "bot", "check", "protect"),
+    "Work": ("folder", "no_folder", "worktree", "copy", "bot", "check", "protect"),
     "Model": ("model", "max_turns", "timeout", "max_tokens", "max_cost"),
     "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "redact", "allow_external", "toolchain",
               "sandbox", "image", "memory", "disk"),
     "Review": ("apply", "discard", "no_input", "go_on"),
-    "Output": ("json", "quiet", "plain"),
+    "Output": ("json", "quiet", "plain", "verbose"),
     "More": ("option",),
 }  # fmt: skip
 """What `run --help` shows of all that it takes, by what it is for."""
@@ -119,8 +122,8 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None and value != ()}
 
 
-def settings(values: Mapping[str, Any]) -> "Settings":
-    """The settings of this call, from what was given. What they name is hidden from here on."""
-    found: Settings = load("runtime.settings:load")(values)
+def settings(values: Mapping[str, Any], *, here: bool = False) -> "Settings":
+    """The settings of this call, from what was given. What they name is hidden from here on. `here`: as of load."""
+    found: Settings = load("runtime.settings:load")(values, here=load("runtime.bots:working_folders") if here else None)
     hide_named(found.options.redact, found.options.env)
     return found

@@ -10,7 +10,7 @@ from stockade.cli.lazy import load
 from stockade.core.errors import UsageError
 from stockade.core.settings import Field, FrontSettings, LoadSettings, RunSettings, SamplingSettings, fields
 
-_SHORT = {"bot": "-b, --bot", "model": "-m, --model", "option": "-o", "go_on": "-c, --continue"}
+_SHORT = {"bot": "-b, --bot", "model": "-m, --model", "option": "-o", "verbose": "-v", "go_on": "-c, --continue"}
 _MODELS = """\
 auto                the default: what `model` says in a configuration, else a server that runs here, else
                     what was pulled, else the embedded default; a line says which, and why

@@ -114,7 +114,7 @@ class Reviser:
 
 def begin(task: str | None, values: dict[str, Any]) -> int:
     """The run, and those that follow it; the exit status."""
-    settings = flags.settings(flags.given(values))
+    settings = flags.settings(flags.given(values), here=True)
     asks = not (settings.front.json_lines or settings.front.quiet) and can_ask(no_input=settings.front.no_input)
     _check(values, asks=asks)
     task = read_task(task) if task is not None else ask_task("stockade plan TASK", asks=asks)

@@ -38,13 +38,14 @@ from stockade.runtime.policy import make_policy
 from stockade.runtime.resume import spec_of
 from stockade.runtime.settings import Settings
 from stockade.runtime.spec import RunSpec
+from stockade_sandbox.port import ShowsOutput
 
 TICK_S = 0.1
 
 
 def begin(task: str | None, given: Mapping[str, Any], *, worktree: bool = False) -> int:
     """A new run of what was typed; the exit status."""
-    settings = flags.settings({**given, "task": read_task(task) if task is not None else ""})
+    settings = flags.settings({**given, "task": read_task(task) if task is not None else ""}, here=True)
     front = settings.front
     attended = not (front.quiet or front.json_lines) and can_ask(no_input=front.no_input)
     if task is None:
@@ -113,7 +114,7 @@ def carry_out(
     front, talk = settings.front, talk or Talk()
     console = progress(plain=front.plain)
     live = talk.live and moves_cursor(console, plain=front.plain) and not (front.quiet or front.json_lines)
-    renderer = Renderer(console, live=live, show_intro=show_intro)
+    renderer = Renderer(console, live=live, show_intro=show_intro, whole=front.verbose)
     watch, interrupt = Watch(front, renderer, tape=tape), Interrupt()
     talk.bind(watch, interrupt, store)
     for note in settings.notes:
@@ -209,6 +210,8 @@ async def _run(watch: Watch, talk: Talk, prepare: Callable[..., Any]) -> None:
                 watch.prepared = prepared = talk.attach(prepared, group)
                 renderer.catch_up(prepared.history)
                 watch.facts.layers = prepared.parts.sandbox.layers
+                if not silent and isinstance(sandbox := prepared.parts.sandbox, ShowsOutput):
+                    renderer.redactor, sandbox.on_output = prepared.parts.redactor, watch.output
                 with lock(prepared.started.run_id):
                     await _to_the_end(prepared, watch, talk.store)
                 group.cancel_scope.cancel()

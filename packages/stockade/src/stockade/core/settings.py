@@ -216,8 +216,10 @@ class FrontSettings:
     json_lines: Annotated[bool, Setting("JSON on stdout.")] = False
     quiet: Annotated[bool, Setting("The answer only.")] = False
     plain: Annotated[bool, Setting("No colours, no spinner.")] = False
+    verbose: Annotated[bool, Setting("Show output whole, however long it is.")] = False
     apply: Annotated[bool, Setting("Apply the changes to the folder at the end, without asking.")] = False
     discard: Annotated[bool, Setting("Throw the changes away at the end.")] = False
+    no_folder: Annotated[bool, Setting("Work in no folder where none is given, not in the current one.")] = False
     no_input: Annotated[bool, Setting("Never ask; changes are kept for later.")] = False
 
 

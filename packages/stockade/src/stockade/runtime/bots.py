@@ -12,9 +12,12 @@ from stockade.core.errors import UsageError
 from stockade.core.events import RunStarted
 from stockade.core.tool_plan import IN_PROCESS
 from stockade.loop.run_context import Bot
+from stockade.paths import state_dir
 from stockade.runtime import registry
+from stockade.runtime.sandboxes import AUTO, is_far
 from stockade.runtime.spec import RunSpec
 from stockade.runtime.tools import check_tools
+from stockade_sandbox.overlay.paths import checked_folder
 
 
 def find_bot(name: str) -> BotSpec:
@@ -74,3 +77,20 @@ def list_bots() -> tuple[list[BotSpec], list[UsageError]]:
         except UsageError as error:
             broken.append(error)
     return bots, broken
+
+
+def working_folders(folder: Path, bot: str | None, sandbox: str | None) -> tuple[str, ...]:
+    """The current folder as --folder has it: nothing of it changes before the user says so, whatever the bot's mode.
+
+    None for a sandbox of another machine. UsageError, with the reason, for a folder that is given to no bot.
+    """
+    if is_far(sandbox or AUTO):
+        return ()
+    try:
+        folder.name.encode()
+        checked_folder(str(folder), state_dir())
+    except (UsageError, UnicodeEncodeError) as error:
+        what = error.message if isinstance(error, UsageError) else f"the name of the folder {folder.name!r} is no UTF-8"
+        raise UsageError(what, "cd to one project, or give --folder PATH, or --no-folder") from None
+    mode = find_bot(bot or RunSpec.model_fields["bot"].default).folder_mode
+    return (f"{folder}:{'ro' if mode == 'ro' else 'overlay'}",)

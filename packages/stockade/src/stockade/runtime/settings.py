@@ -8,7 +8,7 @@ The project file is read only when it was trusted as it stands: a bot may have w
 import difflib
 import os
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from stockade_sandbox.policy import FolderMode
 FOLDER_MODES = frozenset(typing.get_args(FolderMode))
 _NOT_SET = ("", "undefined", "null")
 """What an environment holds that a program made of values it did not have."""
-_EXCLUSIVE = (("apply", "discard"), ("json", "quiet"))
+_EXCLUSIVE = (("apply", "discard"), ("json", "quiet"), ("folder", "no_folder"))
 
 
 class Front(FrontSettings, Data, alias_generator=key_of):
@@ -53,13 +53,22 @@ FRONT_KEYS = {key_of(name): name for name in Front.model_fields}
 KEYS = {**OPTION_KEYS, **FRONT_KEYS}
 
 
+Here = Callable[[Path, str | None, str | None], tuple[str, ...]]
+"""The working folders of a bot (None: the default one) in a sandbox of that name, where this is the current folder."""
+
+
 def load(
     flags: Mapping[str, Any],
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
     user_file: Path | None = None,
+    *,
+    here: Here | None = None,
 ) -> Settings:
-    """The settings of this call. `flags` holds what was given, by key. UsageError names the place and the key."""
+    """The settings of this call. `flags` holds what was given, by key. UsageError names the place and the key.
+
+    `here` says which folder is the working folder, where none is set and it was not said that there is none.
+    """
     notes: list[str] = []
     merged: dict[str, Any] = {}
     project = (folder or current_folder()) / PROJECT_FILE
@@ -83,7 +92,9 @@ def load(
             merged["hooks"] = hooks
     for one, other in _EXCLUSIVE:
         if merged.get(one) and merged.get(other):
-            raise UsageError(f"--{one} and --{other} exclude each other", "give one of them")
+            raise UsageError(f"--{one} and --{other.replace('_', '-')} exclude each other", "give one of them")
+    if here is not None and not (merged.get("folder") or merged.get("no_folder")):
+        merged["folder"] = here(folder or current_folder(), merged.get("bot"), merged.get("sandbox"))
     options = {key: value for key, value in merged.items() if key in OPTION_KEYS}
     front = {key: value for key, value in merged.items() if key in FRONT_KEYS}
     if has_setup:

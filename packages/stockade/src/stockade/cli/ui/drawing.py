@@ -1,12 +1,13 @@
 """Output, actions and thoughts as they are shown in a terminal: clipped, highlighted. Whole, they are on record."""
 
-from collections.abc import Iterable
-from functools import cached_property
+import codecs
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from stockade.cli.ui.safe import one_line, safe_text
+from stockade.cli.ui.safe import fit_for_terminal, one_line, safe_text, some
 from stockade.core.actions import (
     Action,
     AskUser,
@@ -21,6 +22,8 @@ from stockade.core.actions import (
     WriteFile,
 )
 from stockade.core.events import RunStarted
+from stockade.core.secrets import Redactor
+from stockade_sandbox.results import Stream
 
 if TYPE_CHECKING:
     from rich.syntax import Syntax
@@ -55,6 +58,102 @@ def _clip_line(line: Text) -> Text:
         return line
     missing = len(line) - MAX_LINE_CHARS
     return Text.assemble(line[:MAX_LINE_CHARS], (f"[... {missing} characters not shown]", "dim"))
+
+
+_REST_CHARS = 60
+
+
+class LiveOutput:
+    """A command's output as it comes: whole lines, in order, folded as in `clip_lines` unless it is to be `whole`.
+
+    Half a line waits for the rest of it, and so does what may be the beginning of a secret. Lines that are folded are
+    counted only; the last of them are in what is on record.
+    """
+
+    def __init__(self, show: Callable[[Text], None], redactor: Redactor, *, whole: bool) -> None:
+        self._show, self._most = show, None if whole else HEAD_LINES
+        self._made = partial(_Lines, redactor, self._line)
+        self._streams: dict[Stream, _Lines] = {}
+        self._shown = self._folded = 0
+        self._ends_in = b"\n"
+
+    def add(self, stream: Stream, data: bytes) -> None:
+        self._ends_in = data[-1:]
+        if self._folds():
+            self._folded += data.count(b"\n")
+            return
+        if stream not in self._streams:
+            self._streams[stream] = self._made("red" if stream == "stderr" else "")
+        self._streams[stream].add(data)
+        if self._folds():
+            self._finish()
+
+    def _folds(self) -> bool:
+        return self._folded > 0
+
+    def _line(self, line: Text) -> None:
+        if self._most is None or self._shown < self._most:
+            self._shown += 1
+            self._show(_clip_line(line))
+        else:
+            self._folded += 1
+
+    def _finish(self) -> None:
+        for one in self._streams.values():
+            one.end()
+        self._streams.clear()
+
+    @property
+    def rest(self) -> str:
+        """What there is beside the lines that were shown, in a few words."""
+        if self._folded:
+            return f"{some(self._folded, 'more line')}, -v shows all"
+        return one_line("".join(one.half for one in self._streams.values()), _REST_CHARS)
+
+    def end(self, pieces: Iterable[tuple[str, str]] | None = None) -> bool:
+        """Shows what is left; `pieces` are all of it, text and style, as it is on record. False when nothing came."""
+        came = bool(self._shown or self._folded or self._streams)
+        self._finish()
+        if self._folded:
+            left = self._folded + (self._ends_in != b"\n")
+            last = list(coloured(pieces, whole=True).split("\n")) if pieces else list[Text]()
+            kept = left if left <= TAIL_LINES + 1 else TAIL_LINES
+            if left > kept or not last:
+                self._show(Text(f"[... {some(left - kept if last else left, 'line')} not shown ...]", "dim"))
+            for line in last[-kept:]:
+                self._show(_clip_line(line))
+        return came
+
+
+class _Lines:
+    """Of one stream."""
+
+    def __init__(self, redactor: Redactor, show: Callable[[Text], None], style: str) -> None:
+        self._show, self._style = show, style
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="backslashreplace")
+        self._hidden = redactor.stream(self._take)
+        self._begun = ""
+
+    def add(self, data: bytes) -> None:
+        self._hidden(self._decoder.decode(data))
+
+    def _take(self, text: str | None) -> None:
+        *lines, self._begun = f"{self._begun}{text or ''}".split("\n")
+        for line in lines:
+            self._show(Text(fit_for_terminal(line.removesuffix("\r")), self._style))
+        if len(self._begun) > 2 * MAX_LINE_CHARS:  # of a line without an end more is never drawn
+            self._begun = f"{self._begun[:MAX_LINE_CHARS]}{self._begun[-MAX_LINE_CHARS:]}"
+
+    @property
+    def half(self) -> str:
+        """Of the line that has no end yet, what a terminal would show last."""
+        return self._begun.rstrip("\r").rpartition("\r")[2]
+
+    def end(self) -> None:
+        self._hidden(self._decoder.decode(b"", True))
+        self._hidden.flush()
+        if self._begun:
+            self._take("\n")
 
 
 PREVIEW_CHARS = 20_000

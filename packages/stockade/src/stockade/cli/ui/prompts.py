@@ -5,6 +5,7 @@ import sys
 import termios
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -223,13 +224,17 @@ class PausePrompt:
     answered: Callable[[], None]
     quiet: Callable[[], None]
     asking: bool = False
-    waiting: list[RunEvent] = field(default_factory=list)
+    waiting: list[Callable[[], None]] = field(default_factory=list)
 
     def event(self, event: RunEvent) -> None:
+        self.do(partial(self.show, event))
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Now, or when the user has answered."""
         if self.asking:
-            self.waiting.append(event)
+            self.waiting.append(work)
         else:
-            self.show(event)
+            work()
 
     def begin(self) -> None:
         """At a first Ctrl-C."""
@@ -241,8 +246,8 @@ class PausePrompt:
         """Show what came while the user was asked."""
         self.asking = False
         waiting, self.waiting = self.waiting, []
-        for event in waiting:
-            self.show(event)
+        for work in waiting:
+            work()
 
     async def _ask(self) -> None:
         self.quiet()

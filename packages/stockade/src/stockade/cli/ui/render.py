@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from stockade.cli.ui.drawing import PREVIEW_CHARS, ActionDrawing, coloured, drawn, profile_name
+from stockade.cli.ui.drawing import PREVIEW_CHARS, ActionDrawing, LiveOutput, coloured, drawn, profile_name
 from stockade.cli.ui.safe import one_line, some
 from stockade.cli.ui.statusline import StatusLine, megabytes
 from stockade.cli.ui.summary import detail, model_facts, places, requests, usage_facts
@@ -24,6 +24,7 @@ from stockade.core.actions import (
     Finish,
     Observation,
     Refused,
+    Shell,
     Step,
     ToolResult,
     WriteFile,
@@ -54,8 +55,9 @@ from stockade.core.events import (
     SubRunStarted,
     ToolsReady,
 )
+from stockade.core.secrets import EXACT
 from stockade.loop.file_actions import written
-from stockade_sandbox.results import CommandOutput
+from stockade_sandbox.results import CommandOutput, Stream
 
 _THOUGHT = "italic cyan"
 _STATUS_STYLES = {"done": "bold green", "stopped": "bold yellow", "failed": "bold red"}
@@ -105,6 +107,9 @@ class Renderer:
         self._name = ""
         self._last_at = 0.0
         self._ended, self._status = False, ""
+        self.redactor = EXACT
+        """For output as it comes: a secret may come in pieces."""
+        self._output: LiveOutput | None = None
         self.echoes = True
         """Whether a task is shown; a user who has just typed it sees it."""
 
@@ -211,6 +216,13 @@ class Renderer:
             self.status.piece()
         else:
             self.status.thought()
+
+    def output(self, stream: Stream, data: bytes) -> None:
+        """What the command that is running writes, as it comes: whole lines at once, the rest in the status line."""
+        if self._output is not None:
+            self.status.erase()
+            self._output.add(stream, data)
+            self.status.detail = self._output.rest
 
     def tick(self) -> None:
         """Called a few times a second."""
@@ -326,9 +338,13 @@ class Renderer:
         self._print(prompt + self._drawing.spelled(step.action))
         if isinstance(step.action, WriteFile | EditFile):
             self._print(self._drawing.preview(step.action))
+        if isinstance(step.action, Shell):
+            self._output = LiveOutput(self._print, self.redactor, whole=self._whole)
         self.status.begin("running")
 
     def _observed(self, observation: Observation) -> None:
+        if not isinstance(observation, CommandOutput):
+            self._shown_live()
         match observation:
             case CommandOutput():
                 self._command(observation)
@@ -348,12 +364,17 @@ class Renderer:
             case _:
                 self._line("[the run was cut here: nobody knows whether this ran]", "yellow")
 
+    def _shown_live(self, pieces: Sequence[tuple[str, str]] | None = None) -> bool:
+        """Shows what is left of the output that came while the command ran; whether any came."""
+        live, self._output = self._output, None
+        return live is not None and live.end(pieces)
+
     def _command(self, output: CommandOutput) -> None:
         pieces = [
             (chunk.data.decode(errors="backslashreplace"), "red" if chunk.stream == "stderr" else "")
             for chunk in output.chunks
         ]
-        if any(text for text, _ in pieces):
+        if not self._shown_live(pieces) and any(text for text, _ in pieces):
             self._print(coloured(pieces, whole=self._whole))
         if output.truncated_bytes:
             self._line(f"[{output.truncated_bytes} bytes were cut from the middle]", "dim")

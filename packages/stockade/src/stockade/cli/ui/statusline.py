@@ -30,11 +30,14 @@ class StatusLine:
         self._first_piece = 0.0
         self._drawn = False
         self._frame = 0
+        self.detail = ""
+        """What stands behind the time."""
 
     def begin(self, words: str) -> None:
         """From now on `words` are what is going on."""
         self.end()
         self._words, self._since, self._pieces, self._thoughts = words, self._clock(), 0, 0
+        self.detail = ""
 
     def piece(self) -> None:
         """A piece of a streaming answer came: about one token."""
@@ -60,7 +63,8 @@ class StatusLine:
         if self._words is None or (elapsed := self._clock() - self._since) < _PATIENCE_S:
             return ""
         self._frame += 1
-        return f"{FRAMES[self._frame % len(FRAMES)]} {self._words} {elapsed:.0f} s{self._speed()}"
+        more = f" · {self.detail}" if self.detail else ""
+        return f"{FRAMES[self._frame % len(FRAMES)]} {self._words} {elapsed:.0f} s{self._speed()}{more}"
 
     def bar(self, words: str, done: int, total: int) -> None:
         """How far something is, in bytes."""

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any, Self
@@ -33,6 +33,7 @@ from stockade.runtime import factory
 from stockade.runtime.factory import Prepared
 from stockade.runtime.settings import Front
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.results import Stream
 
 _SHOWN = 5
 _PATIENCE_S = 5.0
@@ -113,6 +114,11 @@ class Watch:
     def heard(self, event: RunEvent) -> None:
         """At once, or when the user who is being asked something has answered."""
         (self.asker.event if self.asker else self.event)(event)
+
+    def output(self, stream: Stream, data: bytes) -> None:
+        """What the shell's command writes, as it comes."""
+        show = partial(self.renderer.output, stream, data)
+        self.asker.do(show) if self.asker else show()
 
     def event(self, event: RunEvent) -> None:
         match event:
