@@ -37,7 +37,7 @@ SLOW = (
     "tests/cli/test_remote.py",
     "tests/cli/test_removing.py",
     "tests/cli/test_resume.py::test_a_run_whose_layer_is_gone_goes_on_only_when_told_so",
-    "tests/cli/test_resume.py::test_export_writes_each_form_and_no_escape",
+    "tests/cli/test_resume.py::test_export_writes_each_form",
     "tests/cli/test_resume.py::test_rewind_is_another_run_with_the_files_of_that_turn",
     "tests/cli/test_shell.py::test_a_folder_of_yours_is_its_home_only_when_you_name_it",
     "tests/cli/test_shell.py::test_the_intro_is_there_hidden_and_can_be_shown",

@@ -38,6 +38,14 @@ WHILE_INSTALLING = {
     "who the person is": "root by name, which is nobody outside",
     "what the account may do besides": "root's group by name",
     "descriptors of process 1": "their numbers; opening one is held",
+    **dict.fromkeys(
+        (
+            "descriptors of the shell",
+            "descriptors of the shell as its own user",
+            "descriptors of a thread of the shell",
+        ),
+        "their numbers, by a root by name; opening one is held",
+    ),
 }
 
 

@@ -194,7 +194,7 @@ async def test_llamafiles_that_are_none(models: Path, tmp_path: Path) -> None:
 async def test_what_is_no_reference(models: Path) -> None:
     with pytest.raises(UsageError, match="there is no model 'qwen9000'") as caught:
         await pull("qwen9000", folder=models)
-    assert (caught.value.hint or "").startswith("give a name of the catalogue, hf:")
+    assert (caught.value.hint or "").startswith("give a name of `stockade model list`, hf:")
     with pytest.raises(UsageError, match="not a sha256"):
         await pull("smollm2", folder=models, sha256="12")
     with pytest.raises(UsageError, match="smollm2 has the sha256"):

@@ -82,7 +82,9 @@ class Talk:
         return replace(prepared, parts=replace(parts, conversation=Conversation(self.next, still=self.still)))
 
     async def next(self, finished: RunFinished) -> Sequence[RunEvent]:
-        """Implements loop.conversation.Next: the answer, the changes, the question."""
+        """Implements loop.conversation.Next: the answer, the changes, the question. Not where Ctrl-C ended the run."""
+        if self.interrupt.pressed:
+            return ()
         self.decided = True
         if finished.answer:
             self.watch.put(result_text(finished.answer))
