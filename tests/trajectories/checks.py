@@ -113,7 +113,7 @@ CHECKS = (
     Trajectory(
         "background-job",
         "Run slow.sh and tell me what it writes",
-        {"slow.sh": "for n in 1 2 3; do sleep 0.2; echo $n; done\n"},
+        {"slow.sh": "for n in 1 2 3; do sleep 0.4; echo $n; done\n"},
         [
             [shell("sh slow.sh > /tmp/out 2>&1 & echo started")],
             *[[shell("sleep 0.3; cat /tmp/out; jobs")] for _ in range(4)],
