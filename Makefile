@@ -11,7 +11,7 @@ PYTEST = STOCKADE_TEST_SCALE=$(SCALE) $(BIN)/python -m pytest --numprocesses $(W
 SCALE = 1
 ORDINARY = not slow and not model and not toolchain
 
-.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp check attack attack-page bench docs agent size picture lock clean
+.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp check attack attack-page bench docs agent size pictures lock clean
 
 $(BIN)/stockade: packages/sandbox/pyproject.toml packages/stockade/pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -55,7 +55,7 @@ test-bench: $(VENV)/.dev  ## that the benchmarks judge and count as they should,
 
 test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, runs, applies, power), models, what is built from packages
 	STOCKADE_TEST_SCALE=20 $(BIN)/python -m pytest tests/faults
-	$(MAKE) test-model test-wasm test-mcp
+	$(MAKE) test-model test-wasm test-mcp test-clients
 
 check: $(VENV)/.dev  ## lint, who imports whom, and types only
 	$(BIN)/ruff check
@@ -78,10 +78,13 @@ test-wasm: $(VENV)/.dev  ## the example tools built in four languages (fetches t
 test-mcp: $(VENV)/.dev  ## MCP servers of npm inside the sandbox, the inspector with `stockade mcp` (fetches them and a node once)
 	$(BIN)/python -m pytest -m toolchain tests/mcp
 
+test-clients: $(VENV)/.dev  ## Claude Code, Codex and aider in `stockade wrap`, against a server that plays the model (fetches them once, 640 MB)
+	$(BIN)/python -m pytest -m toolchain tests/clients
+
 bench: $(VENV)/.dev
 	$(BIN)/python bench/overhead.py
 
-docs: $(VENV)/.dev  ## docs/cli.md from the commands' own help
+docs: $(VENV)/.dev  ## docs/cli, settings-reference.md and security/syscalls.md from the definitions
 	$(BIN)/python docs/make_cli.py
 
 size:  ## lines and files of packages/*/src, Python and C
@@ -94,8 +97,8 @@ agent: $(VENV)/.dev  ## rebuild the two small C programs of the sandbox (musl-gc
 		build="packages/sandbox/src/stockade_sandbox/$$(dirname $$program)/build.sh" && out="$$(basename $$program)" && \
 		sh $$build $$out-x86_64 && CC="$$($(BIN)/python -m tests.support.toolchains)" sh $$build $$out-aarch64 || exit 1; done
 
-picture: $(BIN)/stockade demo/data.csv  ## docs/run.svg from a real run
-	$(BIN)/python bench/picture.py
+pictures: $(VENV)/.dev  ## docs/pictures from real runs in tmux
+	$(BIN)/python -m docs.make_pictures
 
 lock:  ## new lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)/lock

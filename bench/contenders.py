@@ -1,5 +1,7 @@
 """Who takes part, and how each is started."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,16 +17,22 @@ LOOP = Contender("stockade loop", [PYTHON, f"{BENCH}/ours_loop.py", "{home}/runs
 RUN = Contender(
     "stockade run",
     [str(STOCKADE), "run", "Do what you want.", "--json", "--model", "openai/fake", "--answers", "json",
-     "--max-turns", "0", "--timeout", "0", "--no-input"],
+     "--max-turns", "0", "--timeout", "0", "--no-input", "--no-folder"],
     {},
 )  # fmt: skip
 OURS = (FLOOR, STDLIB, LOOP, RUN)
 
 
 def pair(base: Path) -> tuple[Contender, Contender]:
-    """`stockade run` of this checkout and of `base`, another one: the same interpreter and libraries."""
+    """`stockade run` of this checkout and of `base`, another one: the same interpreter and libraries.
+
+    One from before there was a folder by default has no `--no-folder`.
+    """
 
     def of(root: Path, name: str) -> Contender:
-        return Contender(name, [PYTHON, "-m", "stockade", *RUN.argv[1:]], {"PYTHONPATH": source_path(root)})
+        command, environment = [PYTHON, "-m", "stockade"], {"PYTHONPATH": source_path(root)}
+        told = subprocess.check_output([*command, "run", "--help"], env=os.environ | environment, text=True)
+        known = [word for word in RUN.argv[1:] if word != "--no-folder" or word in told]
+        return Contender(name, [*command, *known], environment)
 
     return of(ROOT, "stockade run, here"), of(base.resolve(), f"stockade run, {base.name}")

@@ -43,17 +43,16 @@ def cost(*arguments: str, enough: int = 0) -> tuple[float, float]:
     """Seconds of CPU, and until it ended, or had written so many bytes."""
     best = []
     for _ in range(TRIES):
-        begun, before = time.monotonic(), os.times()
-        with subprocess.Popen([sys.executable, "-m", "stockade.cli", *arguments], stdout=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            read = len(process.stdout.read(enough)) if enough else len(process.stdout.read())
-            there = time.monotonic() - begun
-            if enough:
-                process.stdout.close()
+        begun, argv = time.monotonic(), [sys.executable, "-m", "stockade.cli", *arguments]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None
+        read = len(process.stdout.read(enough)) if enough else len(process.stdout.read())
+        there = time.monotonic() - begun
+        process.stdout.close()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         assert read, arguments
-        after = os.times()
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        best.append((used, there))
+        best.append((used.ru_utime + used.ru_stime, there))
     return min(used for used, _ in best), min(there for _, there in best)
 
 

@@ -1,7 +1,8 @@
-"""Writes docs/cli.md from the commands themselves, docs/settings-reference.md from the settings, and
+"""Writes docs/cli, a page a command, from the commands themselves, docs/settings-reference.md from the settings, and
 docs/security/syscalls.md from the filter's tables: `make docs`. A test holds the files to what this prints.
 """
 
+import inspect
 import sys
 import typing
 from collections.abc import Iterator
@@ -11,31 +12,62 @@ from typing import Literal
 import click
 
 from stockade.cli.commands import stockade
+from stockade.cli.flags import ON_A_SCREEN
 from stockade.core.settings import Field, FrontSettings, RunSettings, fields
 from stockade_sandbox.backends import syscalls
 
-TARGET = Path(__file__).with_name("cli.md")
+TARGET = Path(__file__).with_name("cli")
 REFERENCE = Path(__file__).with_name("settings-reference.md")
 SYSCALLS = Path(__file__).parent / "security" / "syscalls.md"
 _GROUPS = (("Of a run", RunSettings), ("Of the command line", FrontSettings))
+_SETTINGS = {**fields(RunSettings), **fields(FrontSettings)}
+_OFTEN = {key for keys in ON_A_SCREEN.values() for key in keys}
 _KINDS = {int: "whole number", float: "number", str: "text", bool: "true or false"}
 
 
-def sections(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
-    """The help of a command and of all below it, in order."""
-    settings = {**command.context_settings, "max_content_width": 110}
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=110, **settings)
-    yield f"## {context.command_path}\n\n```\n{command.get_help(context)}\n```\n"
+MADE = "Made by `make docs` from the commands' definitions; do not edit."
+
+
+def pages() -> dict[str, str]:
+    """The page of each command by its file's name, and one that lists them."""
+    top = click.Context(stockade, info_name="stockade")
+    made, rows = {}, []
+    for name in stockade.list_commands(top):
+        command = stockade.get_command(top, name)
+        assert command is not None
+        made[f"{name}.md"] = "\n".join([*_command(command, name, top, "#"), ""])
+        rows.append(f"| [`stockade {name}`]({name}.md) | {command.get_short_help_str(200)} |")
+    head = f"# The commands\n\n{MADE} [The interface](../interface.md) says what of it is promised.\n"
+    made["README.md"] = "\n".join([head, "| command | what it does |", "|---|---|", *rows, ""])
+    return made
+
+
+def _command(command: click.Command, name: str, parent: click.Context, level: str) -> Iterator[str]:
+    """Of a command and of all below it, in order."""
+    context = click.Context(command, info_name=name, parent=parent)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    yield f"{level} {context.command_path}\n"
+    if level == "#":
+        yield f"{MADE}\n"
+    yield f"```\n{usage}\n```\n"
+    yield f"{inspect.cleandoc(command.help or '').replace(chr(8), '').strip()}\n"
+    takes = [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    rest = {one.name: one for one in takes if one.name in _SETTINGS and one.name not in _OFTEN}
+    if records := [record for one in takes if one.name not in rest and (record := one.get_help_record(context))]:
+        rows = [f"| `{_cell(flags)}` | {_cell(words)} |" for flags, words in records]
+        yield "\n".join(["| flag | |", "|---|---|", *rows, ""])
+    if rest:
+        names = ", ".join(f"`{one.opts[-1]}`" for one in rest.values())
+        yield f"And flags of [other settings](../settings-reference.md): {names}.\n"
     if isinstance(command, click.Group):
         for child in command.list_commands(context):
             found = command.get_command(context, child)
             assert found is not None
-            yield from sections(found, child, context)
+            yield from _command(found, child, context, "##")
 
 
-def page() -> str:
-    head = "# The commands\n\nMade by `make docs` from `--help`; do not edit.\n"
-    return "\n".join([head, *sections(stockade, "stockade", None)])
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def reference() -> str:
@@ -87,7 +119,12 @@ def _row(field: Field) -> str:
 
 
 if __name__ == "__main__":
-    TARGET.write_text(page())
+    made = pages()
+    TARGET.mkdir(exist_ok=True)
+    for old in TARGET.glob("*.md"):
+        old.unlink()
+    for name, text in made.items():
+        (TARGET / name).write_text(text)
     REFERENCE.write_text(reference())
     SYSCALLS.write_text(system_calls())
     sys.stdout.write(f"{TARGET}\n{REFERENCE}\n{SYSCALLS}\n")

@@ -11,19 +11,21 @@ from pathlib import Path
 import pytest
 
 from stockade.core.ports import Sandbox
+from stockade_sandbox.backends.agent_sandbox import AgentSandbox
 from stockade_sandbox.egress import http, proxy
 from stockade_sandbox.egress.inside import OnRequest
 from stockade_sandbox.egress.proxy import Bounds, Egress
 from stockade_sandbox.egress.relay import End
-from stockade_sandbox.egress.resolve import Address
-from stockade_sandbox.egress.rules import Rules, Target
+from stockade_sandbox.egress.rules import Address, Rules, Target
 from stockade_sandbox.policy import Limits, Network, Policy
 from stockade_sandbox.results import NetworkRequest
 from tests.support.backends import sandbox_of
 
 SECRET = "s3cret-of-the-host"
-_CHUNKED = re.compile(rb"transfer-encoding:\s*chunked", re.IGNORECASE)
-_LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"transfer-encoding\s*:\s*(?:[a-z]*,\s*)?chunked", re.IGNORECASE)
+_LENGTH = re.compile(rb"content-length:\s*\+?(\d+)", re.IGNORECASE)
+NAMED = "10.20.0.7"
+"""An address of a block that is on the list; `good` answers there."""
 
 HELPERS = r"""
 import os, socket, sys, time, ssl
@@ -97,9 +99,11 @@ class Servers:
                 return data
             elif length:
                 rest = rest[int(length[1]) :]
-            smuggled, other = b"/smuggled" in head.splitlines()[0], b"evil.test" in head
+            smuggled, other = b"/smuggled" in head.split(b"\n")[0], b"evil.test" in head
             if smuggled or other:
                 self.marks.add("smuggled" if smuggled else "other host")
+            if b"\nupgrade:" in head.lower():
+                self.marks.add("upgrade")
             connection.sendall(_reply(SECRET if smuggled or other else "good"))
             data = rest
         return data
@@ -155,6 +159,7 @@ ADDRESSES = {
     "good.test": "127.0.0.1", "evil.test": "127.0.0.1", "private.test": "127.0.0.1", "ten.test": "10.0.0.1",
     "metadata.test": "169.254.169.254", "nat64.test": "64:ff9b::7f00:1", "six.test": "2002:7f00:1::",
     "mapped.test": "::ffff:127.0.0.1", "multicast.test": "224.0.0.1", "ula.test": "fd00::1",
+    "a.wild.test": "127.0.0.1", NAMED: "127.0.0.1",
 }  # fmt: skip
 
 
@@ -173,7 +178,9 @@ def make_egress(bounds: Bounds) -> Callable[[Policy, OnRequest], Egress]:
             return [ADDRESSES[host]]
 
         def allow(host: str, address: Address) -> bool:
-            return (host, str(address)) in {("good.test", "127.0.0.1"), ("rebind.test", "127.0.0.3")}
+            if host in ("good.test", "a.wild.test", NAMED):
+                return str(address) == "127.0.0.1"
+            return (host, str(address)) == ("rebind.test", "127.0.0.3")
 
         return replace(Egress.of(policy, on_request), resolver=resolver, allow_private=allow, bounds=bounds)
 
@@ -187,7 +194,7 @@ def weaken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Policy, OnRequest], Egr
         name, _, port = text.rpartition("@")[2].rpartition(":")
         return Target(name or text, int(port) if port.isdigit() else default_port or 443)
 
-    def head(request: http.Request, target: Target, path: str, framing: http.Framing) -> bytes:
+    def head(request: http.Request, target: Target, path: str, framing: http.Framing, **_: object) -> bytes:
         return http.head(f"{request.method} {path} HTTP/1.1", request.headers)
 
     def framing(request: http.Request) -> http.Framing:
@@ -234,25 +241,41 @@ class Box:
     servers: Servers
     events: list[NetworkRequest] = field(default_factory=list)
 
+    root: bool = False
+
     async def python(self, code: str, timeout_s: float = 40) -> str:
         """What a script that knows HELPERS prints."""
-        done = await self.sandbox.exec(["/usr/bin/python3", "-"], (HELPERS + code).encode(), timeout_s)
+        argv, script = ["/usr/bin/python3", "-"], (HELPERS + code).encode()
+        if self.root:
+            assert isinstance(self.sandbox, AgentSandbox)
+            done = await self.sandbox.exec(argv, script, timeout_s, root=True)
+        else:
+            done = await self.sandbox.exec(argv, script, timeout_s)
         return (done.stdout + done.stderr).decode(errors="replace")
 
 
 @asynccontextmanager
 async def box(
-    found: Servers, base: Path, make: Callable[[Policy, OnRequest], Egress], backend: str = "bubblewrap"
+    found: Servers,
+    base: Path,
+    make: Callable[[Policy, OnRequest], Egress],
+    backend: str = "bubblewrap",
+    *,
+    hosts: Sequence[str] = (),
+    root: bool = False,
 ) -> AsyncIterator[Box]:
-    listed = [f"{name}:{found.evil}" for name in ("rebind.test", *ADDRESSES) if name not in ("good.test", "evil.test")]
-    hosts = (f"good.test:{found.good}", "good.test", *listed)
+    """`hosts` beside those that every box has. `root`: scripts run as root of the sandbox."""
+    others = ("good.test", "evil.test", "a.wild.test", NAMED)
+    listed = [f"{name}:{found.evil}" for name in ("rebind.test", *ADDRESSES) if name not in others]
+    hosts = (f"good.test:{found.good}", "good.test", *listed, *hosts)
     policy = Policy(
         network=Network(mode="allow", hosts=hosts),
         limits=Limits(open_files=2048),
         environment={"GOOD": str(found.good), "EVIL": str(found.evil)},
+        root=root,
     )
     sandbox = sandbox_of(backend, policy, base, make)
-    made = Box(sandbox, found)
+    made = Box(sandbox, found, root=root)
     sandbox.on_network = made.events.append
     async with sandbox:
         yield made

@@ -153,6 +153,13 @@ DIRECT = {
     "DNS": "s = socket.socket(2, 2); s.settimeout(2); s.connect((ADDRESS, PORT)); s.send(b'x'); print(s.recv(99))",
     "an echo request": "s = socket.socket(2, 3, 1); s.settimeout(2)\n"
     "s.sendto(b'\\x08\\0\\xf7\\xfd\\0\\1\\0\\1', (ADDRESS, 0)); s.recv(99); print('SECRET')",
+    "a socket to the hypervisor": "socket.socket(40, 1); print('SECRET')",
+    "packets": "socket.socket(17, 3, 0x300); print('SECRET')",
+    "raw IPv6": "socket.socket(10, 3, 58); print('SECRET')",
+    "IP with a header of one's own": "socket.socket(2, 3, 255); print('SECRET')",
+    "TCP over several paths": "socket.socket(2, 1, 262); print('SECRET')",
+    "another netlink": "socket.socket(16, 3, 16); print('SECRET')",
+    "a new network namespace": "import ctypes; print('SECRET' if not ctypes.CDLL(None).unshare(1 << 30) else '')",
     "a route": "print('SECRET' if len(open('/proc/net/route').readlines()) > 1 else '')",
     "a device": "print('SECRET' if len([n for _, n in socket.if_nameindex() if n != 'lo']) else '')",
 }

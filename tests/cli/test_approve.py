@@ -14,7 +14,7 @@ import pytest
 from stockade.testing import say
 
 PATIENCE_S = 60.0
-ASKING = "or words for the bot: "
+ASKING = "words for the bot: "
 
 
 def script(tmp_path: Path, *answers: str) -> list[str]:
@@ -26,7 +26,7 @@ def script(tmp_path: Path, *answers: str) -> list[str]:
             "--plain", "--discard"]  # fmt: skip
 
 
-def at_terminal(tmp_path: Path, argv: list[str], typed: list[tuple[str, str]]) -> str:
+def at_terminal(tmp_path: Path, argv: list[str], typed: list[tuple[str, str]], status: int = 0) -> str:
     """What a person sees who types each line when the words before it are there."""
     main, side = pty.openpty()
     environment = {**os.environ, "HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "200"}
@@ -48,7 +48,7 @@ def at_terminal(tmp_path: Path, argv: list[str], typed: list[tuple[str, str]]) -
             if waiting and waiting[0][0] in seen[shown_from:]:
                 shown_from = len(seen)
                 os.write(main, f"{waiting.pop(0)[1]}\n".encode())
-        assert process.wait(PATIENCE_S) is not None
+        assert process.wait(PATIENCE_S) == status, seen
     finally:
         process.kill()
         os.close(main)
@@ -60,22 +60,58 @@ DONE = say("finish", answer="ok")
 
 
 def test_each_action_is_asked_about_and_only_a_yes_does_it(tmp_path: Path) -> None:
-    answers = [say("shell", command=f"echo run-{n} > f{n}; ls") for n in range(4)]
+    answers = [say("shell", command=f"echo run-{n} > f{n}; ls") for n in range(5)]
     argv = [*script(tmp_path, *answers, DONE, DONE), "--approve", "ask"]
-    typed = [(ASKING, "o"), (ASKING, "n"), (ASKING, "yy"), (ASKING, "use a folder instead")]
+    typed = [(ASKING, "y"), (ASKING, "yy"), (ASKING, "use a folder instead"), (ASKING, "y -x"), (ASKING, "y -2")]
     seen = at_terminal(tmp_path, argv, typed)
     assert "echo run-0 > f0; ls" in seen
     assert "[not run: the user refused it: yy]" in seen
     assert "[not run: the user refused it: use a folder instead]" in seen
-    assert "f1" not in seen.split("echo run-3", 1)[1].split("changed", 1)[0].replace("run-1", "")
+    assert "this authorises nothing" in seen
+    assert "3 files changed" in seen
+
+
+def test_no_ends_the_run_as_it_does_in_a_plan(tmp_path: Path) -> None:
+    answers = [say("shell", command=f"echo run-{n} > f{n}") for n in range(2)]
+    argv = [*script(tmp_path, *answers, DONE), "--approve", "ask"]
+    seen = at_terminal(tmp_path, argv, [(ASKING, "y"), (ASKING, "n")], status=3)
     assert "1 file changed" in seen
+
+
+def test_reading_is_not_asked_about_by_rules_until_names_may_mean_something_else(tmp_path: Path) -> None:
+    lines = ("ls -la | head -3", "echo one > f", "cat f && wc -l < f", "ls() { echo mine; }", "ls")
+    argv = [*script(tmp_path, *(say("shell", command=line) for line in lines), DONE), "--approve", "rules"]
+    seen = at_terminal(tmp_path, argv, [(ASKING, "y")] * 4)
+    assert seen.count("Allow this action?") == 4
+    assert "'> f' redirects" in seen
+    assert "since: ls() { echo mine; }" in seen
+    own = tmp_path / "own.toml"
+    own.write_text('[[command]]\nname = "touch"\n[[deny]]\nname = "cat"\nreason = "it is long"\n')
+    told = [say("shell", command=line) for line in ("touch g", "cat g", "rm g")]
+    argv = [*script(tmp_path, *told, DONE), "--approve", f"rules={own}"]
+    heard = unattended(tmp_path, argv).stderr
+    assert "1 file changed" in heard
+    assert "it is long" in heard
+    assert "'rm g' is not allowed" in heard
+
+
+@pytest.mark.parametrize(
+    "text", ["[", "[[command]]", "command = 1", None, "\0", "[[command]]\nname = 'a'\noptions = 'x'"]
+)
+def test_a_file_of_rules_that_is_none_is_one_line(tmp_path: Path, text: str | None) -> None:
+    own = tmp_path / "own.toml"
+    if text is not None:
+        own.write_text(text)
+    said = unattended(tmp_path, [*script(tmp_path, DONE), "--approve", f"rules={own}"], status=2).stderr
+    assert str(own) in said
+    assert said.count("\n") <= 2
 
 
 def test_what_is_allowed_for_the_run_is_not_asked_again(tmp_path: Path) -> None:
     same = say("shell", command="echo hello")
     argv = [*script(tmp_path, same, same, DONE), "--approve", "ask"]
     seen = at_terminal(tmp_path, argv, [(ASKING, "r")])
-    assert seen.count("May the bot do this?") == 1
+    assert seen.count("Allow this action?") == 1
 
 
 def test_what_is_always_allowed_holds_for_that_bot_in_that_folder(tmp_path: Path) -> None:
@@ -83,11 +119,11 @@ def test_what_is_always_allowed_holds_for_that_bot_in_that_folder(tmp_path: Path
     remove = say("shell", command="rm a.txt")
     argv = [*script(tmp_path, remove, DONE), "--approve", "ask"]
     (tmp_path / "work" / "a.txt").touch()
-    assert "May the bot" in at_terminal(tmp_path, argv, [(ASKING, "a")])
+    assert "Allow this action?" in at_terminal(tmp_path, argv, [(ASKING, "a")])
     link = tmp_path / "link"
     link.symlink_to("work")
     for again in (argv, [str(link) if word == str(tmp_path / "work") else word for word in argv]):
-        assert "May the bot" not in at_terminal(tmp_path, again, [])
+        assert "Allow this action?" not in at_terminal(tmp_path, again, [])
     other = tmp_path / "other"
     other.mkdir()
     (other / "a.txt").touch()
@@ -96,7 +132,7 @@ def test_what_is_always_allowed_holds_for_that_bot_in_that_folder(tmp_path: Path
         assert "Nobody is there to allow it" in unattended(tmp_path, refused).stderr
     assert "Nobody is there" not in unattended(tmp_path, argv).stderr
     more = [*script(tmp_path, say("shell", command="rm a.txt; rm -rf /workspace"), DONE), "--approve", "ask"]
-    assert "May the bot" in at_terminal(tmp_path, more, [(ASKING, "n")])
+    assert "Allow this action?" in at_terminal(tmp_path, more, [(ASKING, "n")], status=3)
 
 
 def test_what_is_allowed_in_a_sandbox_is_not_allowed_without_one(
@@ -105,7 +141,7 @@ def test_what_is_allowed_in_a_sandbox_is_not_allowed_without_one(
     monkeypatch.setenv("STOCKADE_ALLOW_ROOT_UNCONFINED", "1")
     argv = [*script(tmp_path, say("shell", command="rm a.txt"), DONE), "--approve", "ask"]
     (tmp_path / "work" / "a.txt").touch()
-    assert "May the bot" in at_terminal(tmp_path, argv, [(ASKING, "a")])
+    assert "Allow this action?" in at_terminal(tmp_path, argv, [(ASKING, "a")])
     assert "Nobody is there" not in unattended(tmp_path, argv).stderr
     assert "Nobody is there" in unattended(tmp_path, [*argv, "--sandbox", "unconfined"]).stderr
 
@@ -116,7 +152,7 @@ def test_what_holds_a_secret_is_not_written_down(tmp_path: Path, monkeypatch: py
     answers = [say("shell", command=command) for command in commands for _ in range(2)]
     argv = [*script(tmp_path, *answers, DONE), "--approve", "ask", "--redact", "LOGIN"]
     seen = at_terminal(tmp_path, argv, [(ASKING, "a")] * 3)
-    assert seen.count("May the bot do this?") == 3
+    assert seen.count("Allow this action?") == 3
     listed = unattended(tmp_path, [sys.executable, "-m", "stockade", "approvals", "list", "--json"]).stdout
     assert [json.loads(line)["text"] for line in listed.splitlines()] == ["echo hello"]
 

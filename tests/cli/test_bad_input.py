@@ -117,6 +117,18 @@ def test_a_task_from_standard_input(stage: Stage) -> None:
     assert stage.call("run", "-", stdin=b"\xff\xfe").err == "stockade: the task in standard input is not UTF-8 text\n"
 
 
+def test_what_is_piped_in_beside_a_task_is_told_and_on_record_as_such(stage: Stage) -> None:
+    flags = ("--model", stage.script(DONE), "--json")
+    ended = stage.call("run", "explain", *flags, stdin=b"error 7\nat\xff line 3\n")
+    words = "Standard input, 19 bytes, which the user piped in beside the task:\n\nerror 7\nat\ufffd line 3\n"
+    assert ended.events[0]["task"] == f"explain\n\n{words}"
+    assert stage.call("run", "explain", *flags, stdin=b" \n").events[0]["task"] == "explain"
+    too_much = stage.call("run", "explain", *flags, stdin=b"x" * 1_000_001)
+    assert (too_much.status, len(too_much.err.splitlines())) == (2, 2)
+    assert "piped in is larger than 1000000 bytes" in too_much.err
+    assert stage.call("runs", "list").out.count("explain") == 2
+
+
 def test_a_task_that_is_no_text(stage: Stage) -> None:
     ended = stage.call("run", b"count\xff", "--model", stage.script(DONE), "--json")
     assert ended.events[0]["task"] == "count\ufffd"
@@ -153,8 +165,8 @@ def test_a_script_with_a_bad_line_names_it(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("flag", "value"),
     [
-        ("--net", "allow=http://pypi.org/"),
-        ("--net", "allow=10.0.0.1"),
+        ("--net", "http://pypi.org/"),
+        ("--net", "127.0.0.1"),
         ("--store", "/proc/nothing/runs.db"),
     ],
 )
@@ -192,6 +204,14 @@ def test_a_project_file_of_the_bot_is_not_obeyed(stage: Stage, monkeypatch: pyte
         (("sandbox", "exec", "ls", "-la"), "No such option", "put -- before the command: stockade sandbox exec"),
         (("run", "x", "--tool", "nope"), "there is no tool 'nope'", "`stockade tool list` names them all"),
         (("run", "x", "--tool", "pyton"), "there is no tool 'pyton'", "did you mean python?"),
+        (("run", "x", "-m", "embedded/smolm2"), "no embedded model 'smolm2'", "did you mean embedded/smollm2?"),
+        (("run", "x", "--no-folder", "--sandbox", "podmn"), "there is no sandbox 'podmn'", "did you mean podman?"),
+        (("run", "x", "--approve", "nevr"), "'nevr' is not one of", "did you mean never?"),
+        (("run", "x", "-b", "writng"), "there is no bot 'writng'", "did you mean writing?"),
+        (("run", "x", "--flder", "y"), "No such option '--flder'. (Did you mean", "stockade run --help"),
+        (("completion", "zhs"), "'zhs' is not one of", "did you mean zsh?"),
+        (("help", "setings"), "there is no topic 'setings'", "did you mean settings?"),
+        (("runs", "lst"), "there is no command 'lst'", "did you mean list?"),
         (("tool", "run", "ok.jsonl"), "must have a .wasm extension", "`stockade tool list`"),
     ],
 )

@@ -70,7 +70,7 @@ def test_one_shell_between_messages_and_all_on_record(stage: Stage, chatting: St
     chat.say("begin", "3 lines", "1 change to decide on", READY)
     chat.say("how many Lives?", "Nine.", READY)
     assert chat.leave() == 0
-    chat.until("1 change kept: stockade diff|apply|discard", "to go on: stockade chat -c")
+    chat.until("1 change: Not applied. Review: stockade diff ", "to go on: stockade chat -c")
     assert outputs(stage)[-1] == (0, "nine lives\nalive\n")
     events = recorded(stage)
     kinds = [event["type"] for event in events]
@@ -178,7 +178,7 @@ def test_discarded_changes_are_gone_from_the_next_sandbox(stage: Stage, chatting
     chat = chatting(CHANGE, DONE, say("shell", command="ls"), DONE)
     chat.say("begin", "3 lines", READY)
     chat.say("/apply", "[y]es, [f]iles")
-    chat.say("x", "the changes were thrown away", READY)
+    chat.say("x", "changes discarded", READY)
     chat.say("what is there?", "3 lines", READY)
     assert chat.leave() == 0
     assert outputs(stage)[-1] == (0, "data.csv\n")
@@ -202,6 +202,35 @@ def test_another_model_from_now_on(stage: Stage, chatting: Start) -> None:
     chat.say("and now?", "The other.", READY)
     assert chat.leave() == 0
     assert outputs(stage)[-1] == (0, "begun\n")
+
+
+def test_another_network_from_now_on(stage: Stage, chatting: Start) -> None:
+    chat = chatting(CHANGE, DONE, say("shell", command="cat out.txt; echo proxy=${http_proxy:+there}"), DONE)
+    chat.say("begin", "3 lines", READY)
+    chat.say("/net opne", "is not understood")
+    chat.say("/net pypi.org", "in a new shell", READY)
+    chat.say("and now?", "network: pypi.org", "3 lines", READY)
+    chat.say("/net", "network: pypi.org (/net")
+    assert chat.leave() == 0
+    assert outputs(stage)[-1] == (0, "begun\nproxy=there\n")
+    told = [event["text"] for event in recorded(stage) if event["type"] == "message_injected"]
+    assert "What you can reach from now on: a network by HTTP and TLS (only pypi.org)." in told[-1]
+
+
+def test_another_bot_is_another_conversation(stage: Stage, chatting: Start) -> None:
+    chat = chatting(CHANGE, DONE)
+    chat.say("begin", "3 lines", READY)
+    first = recorded(stage)[0]
+    chat.say("/bot nobody", "nobody")
+    chat.say("/bot reading", "a conversation with reading", READY)
+    stage.script(DONE)
+    chat.say("look", "3 lines", READY)
+    assert chat.leave() == 0
+    second = recorded(stage)[0]
+    assert (first["bot"], second["bot"]) == ("writing", "reading")
+    assert second["run_id"] != first["run_id"]
+    assert stage.call("runs", "apply", first["run_id"]).status == 0
+    assert stage.tree()["out.txt"] == b"begun\n"
 
 
 def test_back_to_the_beginning(stage: Stage, chatting: Start) -> None:

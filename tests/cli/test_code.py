@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Stage
+from tests.cli.conftest import PATIENCE_S, Stage
+from tests.cli.test_terminal import QUESTION, Terminal
+from tests.support.tmux import Screen
 
 GOOD = "### Requirements\nnone\n### Code\n```python\ndef add(a, b):\n    return a + b\n```"
 WRONG = GOOD.replace("a + b", "a - b")
@@ -18,9 +20,74 @@ ADD = "def add(a, b):\n    return a + b\n"
 def test_a_program_is_mended_until_its_example_holds(stage: Stage) -> None:
     ended = stage.call("code", "Write add(a, b).", "--example", "add(1, 2) == 3", "--model", stage.script(WRONG, GOOD))
     assert (ended.status, ended.out) == (0, f"{ADD}\n"), ended.err
-    assert "must give `3`, not `-1`" in ended.err
+    attempts = ["attempt 1: add(1, 2) gave -1, expected 3", "attempt 2: passed"]
+    assert ended.err.splitlines()[-3:-1] == attempts
     assert "done · verified · 2 turns" in ended.err
+    for plumbing in ("job.json", "main.py", "runner.py", "mkdir", "plugins/coder", "to the bot"):
+        assert plumbing not in ended.err
     assert stage.left_behind() == []
+
+
+def test_what_became_of_each_attempt_is_said(stage: Stage) -> None:
+    answers = ("Of course!", WRONG, GOOD.replace("a + b", "a + c"), GOOD.replace("(a, b)", "(x, b)"), GOOD)
+    task = "Write add(a, b). add(1, 2) == 3, add(2, 2) == 4"
+    ended = stage.call("code", task, "--model", stage.script(*answers), "--repairs", "9")
+    assert (ended.status, ended.out) == (0, f"{ADD}\n"), ended.err
+    assert [line for line in ended.err.splitlines() if line.startswith("attempt ")] == [
+        "attempt 1: there is no program in the answer: write it under ### Code, in a python fence.",
+        "attempt 2: add(1, 2) gave -1, expected 3 (2 of 2 checks failed)",
+        "attempt 3: add(1, 2) raised NameError: name 'c' is not defined (2 of 2 checks failed)",
+        "attempt 4: add takes other parameters than wanted: it must be def add(a, b).",
+        "attempt 5: passed",
+    ]
+
+
+def test_without_checks_what_the_program_prints_is_shown(stage: Stage) -> None:
+    program = "### Code\n```python\nfor n in range(2):\n    print(n, '\\x1b[2J')\n```"
+    ended = stage.call("code", "Count.", "--model", stage.script(program))
+    assert ended.status == 0, ended.err
+    assert "attempt 1: it ran\n0 \\x1b[2J\n1 \\x1b[2J\n" in ended.err
+
+
+def test_verbose_shows_every_step(stage: Stage) -> None:
+    ended = stage.call("code", "add(1, 2) == 3", "--model", stage.script(WRONG, GOOD), "-v")
+    assert "write_file /tmp/attempts/2/main.py" in ended.err
+    assert "add(1, 2)" in ended.err
+
+
+def test_what_the_user_wants_changed_is_done_in_the_same_sandbox(stage: Stage) -> None:
+    answers = (WRONG, GOOD, GOOD.replace("a + b", "a + b + 1 - 1"))
+    script, folder = stage.script(*answers), stage.demo
+    screen = Terminal(stage, "code", "add(1, 2) == 3", "--model", script, "--folder", str(folder))
+    screen.until(QUESTION)
+    screen.type(b"Also add(0, 0) == 0, please.\n")
+    screen.until(QUESTION)
+    assert screen.seen.count(b"attempt 1: ") == 1
+    screen.type(b"y\n")
+    assert screen.status() == 0
+    assert (folder / "solution.py").read_text() == ADD.replace("a + b", "a + b + 1 - 1")
+    found = stage.call("runs", "show", "--json").events
+    assert [event["task"] for event in found if event["type"] == "run_resumed"] == ["Also add(0, 0) == 0, please."]
+    wrote = [event["action"]["action"]["content"] for event in found if event["type"] == "action_started"
+             and event["action"]["action"].get("path", "").endswith("job.json")]  # fmt: skip
+    assert [len(json.loads(text)["examples"]) for text in wrote] == [1, 2]
+
+
+def test_without_a_task_it_asks_for_one_after_the_other_and_keeps_each_program(stage: Stage) -> None:
+    arguments = ["code", "--folder", str(stage.demo), "--model", stage.script(GOOD), "--apply"]
+    screen = Screen(stage.tmp_path, arguments, stage.demo, stage.environment(), PATIENCE_S)
+    try:
+        screen.until("Ctrl-D leaves")
+        for number, name in ((1, "solution.py"), (2, "solution_2.py")):
+            screen.type(f"add({number}, 2) == {number + 2}\r")
+            screen.until(f"> add({number}, 2)", "attempt 1: passed", "applied: 1 change", "Ctrl-D leaves")
+            assert (stage.demo / name).read_text() == ADD
+        screen.type("exit\r")
+        assert screen.status() == 0
+    finally:
+        screen.close()
+    runs = [json.loads(line)["task"] for line in stage.call("runs", "list", "--json").out.splitlines()]
+    assert runs == ["add(2, 2) == 4", "add(1, 2) == 3"]
 
 
 def test_the_coder_is_a_bot_and_says_which_settings_it_has_no_use_for(stage: Stage) -> None:
@@ -34,7 +101,8 @@ def test_the_coder_is_a_bot_and_says_which_settings_it_has_no_use_for(stage: Sta
 def test_the_record_of_it_is_shown_done_again_and_exported(stage: Stage) -> None:
     assert stage.call("code", "add(1, 2) == 3", "--model", stage.script(WRONG, GOOD), "--quiet").status == 0
     shown = stage.call("runs", "show")
-    assert "write_file /tmp/attempts/2/main.py" in shown.out
+    assert "attempt 1: add(1, 2) gave -1, expected 3\n" in shown.out
+    assert "write_file /tmp/attempts/2/main.py" in stage.call("runs", "show", "--full").out
     replayed = stage.call("runs", "replay", "last", "--verify")
     assert replayed.status == 0, replayed.out + replayed.err
     exported = stage.call("runs", "export", "last")
@@ -43,7 +111,7 @@ def test_the_record_of_it_is_shown_done_again_and_exported(stage: Stage) -> None
     again = stage.call("runs", "resume", "last")
     assert again.status == 2
     assert "is done" in again.err
-    assert "stockade code" in again.err
+    assert "say what to change" in again.err
 
 
 def test_a_program_goes_to_the_folder_as_a_change(stage: Stage) -> None:

@@ -45,8 +45,7 @@ def test_what_is_offered(stage: Stage, line: str, names: list[str]) -> None:
 
 
 def test_runs_are_offered_by_id(stage: Stage) -> None:
-    done = stage.run(COUNT, DONE, flags=("--discard", "--json"))
-    run = str(done.result["run"])
+    run = recorded(stage)
     assert offered(stage, "stockade", "runs", "show", run[:-1]) == [run]
     assert offered(stage, "stockade", "diff", "la") == ["last"]
 
@@ -62,6 +61,11 @@ BASH = 'eval "$(stockade completion bash)"; PS1="READ""Y "; bind "set show-all-i
 ZSH = 'autoload -U compinit; compinit -u; eval "$(stockade completion zsh)"; PS1="READ""Y "'
 
 
+def recorded(stage: Stage) -> str:
+    """The id of a run."""
+    return str(stage.run(COUNT, DONE, flags=("--discard", "--json")).result["run"])
+
+
 def shell_environment(stage: Stage) -> dict[str, str]:
     stage.home.mkdir(exist_ok=True)
     return stage.environment() | {"PATH": f"{BIN}:/usr/bin:/bin", "TERM": "xterm"}
@@ -74,6 +78,7 @@ def shell_environment(stage: Stage) -> dict[str, str]:
     ids=["bash", "zsh"],
 )
 def test_the_tab_key_in_a_real_shell(stage: Stage, argv: tuple[str, ...], setup: str) -> None:
+    run = recorded(stage)
     ours, theirs = pty.openpty()
     with subprocess.Popen(
         argv, stdin=theirs, stdout=theirs, stderr=theirs, env=shell_environment(stage), start_new_session=True
@@ -86,6 +91,10 @@ def test_the_tab_key_in_a_real_shell(stage: Stage, argv: tuple[str, ...], setup:
             read_until(ours, b"ec")
             os.write(ours, b"\n")
             read_until(ours, b"which command?")
+            for line, rest in ((f"runs show {run[:-2]}", run[-2:]), ("run x -b wri", "ting"),
+                               ("run x -m embedded/smo", "llm2")):  # fmt: skip
+                os.write(ours, f"\x15stockade {line}\t".encode())
+                read_until(ours, f"{line}{rest}".encode())
         finally:
             os.close(ours)
             shell.kill()
@@ -93,11 +102,15 @@ def test_the_tab_key_in_a_real_shell(stage: Stage, argv: tuple[str, ...], setup:
 
 @pytest.mark.host
 def test_what_fish_offers(stage: Stage) -> None:
-    script = "stockade completion fish | source; complete -C 'stockade sandbox ex'"
-    ended = subprocess.run(
-        ["fish", "-c", script], env=shell_environment(stage), capture_output=True, text=True, check=True
-    )
-    assert ended.stdout.split()[0] == "exec"
+    run = recorded(stage)
+    lines = {"sandbox ex": "exec", f"runs show {run[:-2]}": run, "run x -b wri": "writing",
+             "run x -m embedded/smo": "embedded/smollm2"}  # fmt: skip
+    for line, offer in lines.items():
+        script = f"stockade completion fish | source; complete -C 'stockade {line}'"
+        ended = subprocess.run(
+            ["fish", "-c", script], env=shell_environment(stage), capture_output=True, text=True, check=True
+        )
+        assert ended.stdout.split()[0] == offer
 
 
 def read_until(descriptor: int, words: bytes) -> None:

@@ -48,7 +48,7 @@ def test_ctrl_c_closes_the_record_and_leaves_nothing(
     assert stage.tree() == before
     last = stage.call("runs", "show", "--json").events[-1]
     assert (last["type"], last["status"], last["reason"]) == ("run_finished", "stopped", "user")
-    assert ("changes kept" in err.decode()) == bool(last["changes"])
+    assert ("Not applied" in err.decode()) == bool(last["changes"])
     if not last["changes"]:
         assert stage.left_behind() == []
 

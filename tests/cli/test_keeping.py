@@ -105,6 +105,48 @@ def test_a_look_runs_nothing_that_a_hostile_repository_names(repository: Stage, 
     assert not mark.exists()
 
 
+def test_git_that_a_bot_put_on_the_path_is_not_run(
+    repository: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark, there = tmp_path / "ran", tmp_path / "bin"
+    there.mkdir()
+    (there / "git").write_text(f"#!/bin/sh\ntouch {mark}\n")
+    (there / "git").chmod(0o755)
+    made(repository, "echo x > new")
+    monkeypatch.setenv("PATH", str(there), prepend=os.pathsep)
+    subprocess.run(["git", "status"], cwd=repository.demo, check=True)
+    assert mark.exists()
+    mark.unlink()
+    assert repository.call("runs", "apply", "last", "--commit", "--json").status == 0
+    assert not mark.exists()
+
+
+def test_edits_of_the_users_own_that_come_into_the_commit_are_named(repository: Stage) -> None:
+    """Those of a file that the bot changed too; and a file that was never committed."""
+    demo = repository.demo
+    (demo / "data.csv").write_text("mine\na\nb\nc\n")
+    (demo / "notes").write_text("mine\n")
+    (demo / "other").write_text("mine\n")
+    made(repository, "echo bot >> data.csv; echo bot >> notes; echo bot > new")
+    done = repository.call("apply", "last", "--commit")
+    assert done.status == 0, done.err
+    assert "your own edits that were not committed are in it too: data.csv, notes\n" in done.err
+    assert set(committed(demo)) == {b"data.csv", b"notes", b"new"}
+    made(repository, "echo more >> data.csv")
+    assert "your own" not in repository.call("apply", "last", "--commit").err
+
+
+def test_what_was_applied_already_can_be_committed_later(repository: Stage) -> None:
+    made(repository, "echo x > new; echo y > newer; rm data.csv")
+    for flags in (("--only", "new"), ()):
+        assert repository.call("apply", "last", *flags).status == 0
+    done = repository.call("apply", "last", "--commit", "--json")
+    assert (done.status, done.result["commits"].keys()) == (0, {str(repository.demo)}), done.err
+    assert set(committed(repository.demo)) == {b"new", b"newer", b"data.csv"}
+    again = repository.call("apply", "last", "--commit")
+    assert (again.status, "already applied" in again.err) == (2, True)
+
+
 def test_on_a_new_branch_with_a_message_of_its_own(repository: Stage) -> None:
     made(repository, "echo x > new; rm data.csv; mkdir data.csv; echo y > data.csv/y")
     flags = ("--commit", "-m", "Say x\n\nand y", "--branch", "bots/x", "--json")
@@ -197,6 +239,25 @@ def test_a_patch_holds_everything(repository: Stage, tmp_path: Path, tool: list[
     assert (demo / "blob").stat().st_mode & 0o777 == 0o755
 
 
+def test_a_patch_of_files_that_became_folders_also_after_an_undo(repository: Stage, tmp_path: Path) -> None:
+    demo, copy = repository.demo, tmp_path / "copy"
+    (demo / "folder").mkdir()
+    (demo / "folder" / "in").write_text("in\n")
+    (demo / "file").write_text("file\n")
+    (demo / "link").symlink_to("file")
+    subprocess.run(["cp", "-a", demo, copy], check=True)
+    made(repository, "rm file; mkdir file; echo y > file/y; rm -r folder; echo f > folder; rm link; echo l > link")
+    for name in ("before", "after"):
+        done = repository.call("apply", "last", "--patch", str(tmp_path / name), "--json")
+        assert (done.status, done.result["left"]) == (0, []), done.err
+        for verb in ("apply", "undo"):
+            assert repository.call(verb, "last").status == 0
+    assert (tmp_path / "before").read_bytes() == (tmp_path / "after").read_bytes()
+    git(copy, "apply", str(tmp_path / "after"))
+    assert repository.call("apply", "last").status == 0
+    subprocess.run(["diff", "-r", "--no-dereference", "-x", ".git", demo, copy], check=True)
+
+
 def test_a_patch_that_would_hold_a_hidden_value_is_not_left(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,8 +328,17 @@ def test_some_of_the_changes_by_path_and_by_hunk_later(repository: Stage) -> Non
     assert (demo / "data.csv").read_text() == "A\nb\nc\n"
     assert not (demo / "d" / "y").exists()
     assert repository.call("apply", "last").status == 0
-    assert (demo / "d" / "y").exists()
     assert set(ODD) < set(os.listdir(os.fsencode(demo)))
+    assert repository.call("undo", "last").status == 0
+    assert repository.call("apply", "last", "--only", "d/y", "--only", "moved").status == 0  # of what was undone too
+    shell = Terminal(repository, "apply", "last", "-f", "--only", "data.csv")
+    shell.until(b"(1/1) Apply this hunk? ")
+    shell.type(b"y\n")
+    assert shell.status() == 0
+    assert [(demo / name).exists() for name in ("d/y", "d/e", "moved", "old")] == [True, False, True, False]
+    assert "+++ b/d/e/x" in repository.call("diff", "last").out
+    assert repository.call("apply", "last").status == repository.call("undo", "last").status == 0
+    assert ((demo / "d").exists(), (demo / "data.csv").read_text()) == (False, "a\nb\nc\n")
 
 
 def test_a_comment_on_a_hunk_reaches_the_bot(repository: Stage) -> None:
@@ -303,7 +373,10 @@ def test_both_sides_beside_each_other_and_a_pager(repository: Stage, tmp_path: P
         assert shell.status() == 0
         assert wants in (tmp_path / "seen").read_bytes()
         assert b"+B" in (tmp_path / "seen").read_bytes()
-    assert Terminal(repository, "diff", "last", PAGER="no-such-pager").status() == 0
+    for named, words in (("no-such-pager", b"there is no pager"), ('less "x', b"cannot be read: No closing quotation")):
+        shell = Terminal(repository, "diff", "last", PAGER=named)
+        assert shell.status() == 0
+        assert words in shell.seen
 
 
 def worktrees(stage: Stage) -> list[Path]:
@@ -340,6 +413,80 @@ def test_a_worktree_in_which_nothing_happened_is_removed(repository: Stage) -> N
     assert repository.call("run", "x", *flags).status == 0
     assert worktrees(repository) == []
     assert git(repository.demo, "branch", "--list", "stockade/*") == b""
+
+
+def in_a_worktree(stage: Stage, command: str) -> tuple[str, Path]:
+    """A run there; its id and the place."""
+    model = stage.script(say("shell", command=command), DONE, DONE)
+    flags = ("--folder", str(stage.demo), "--worktree", "--model", model, "--no-input", "--json")
+    before = set(worktrees(stage))
+    done = stage.call("run", "x", *flags)
+    assert done.status == 0, done.err
+    (place,) = set(worktrees(stage)) - before
+    return str(done.result["run"]), place
+
+
+def branches(stage: Stage) -> bytes:
+    return git(stage.demo, "branch", "--list", "stockade/*", "--format=%(refname:short)")
+
+
+def test_the_worktree_of_a_run_goes_with_what_is_thrown_away(repository: Stage) -> None:
+    run, place = in_a_worktree(repository, "echo x > new")
+    inside = repository.call("discard", run, folder=place)
+    assert (inside.status, f"the worktree {place} stays: you are in it" in inside.err) == (0, True), inside.err
+    assert place.exists()
+    assert repository.call("runs", "rm", run).status == 0
+    assert (worktrees(repository), branches(repository)) == ([], b"")
+    run, place = in_a_worktree(repository, "echo x > new")
+    assert repository.call("discard", run).status == 0
+    assert (worktrees(repository), branches(repository)) == ([], b"")
+    assert repository.call("runs", "show", run).status == 0
+
+
+def test_what_is_not_committed_in_a_worktree_stays_and_a_branch_with_commits(repository: Stage) -> None:
+    dirty, place = in_a_worktree(repository, "echo x > new")
+    assert repository.call("apply", dirty).status == 0
+    kept = repository.call("runs", "rm", dirty)
+    assert (kept.status, f"the worktree {place} stays: not all in it is committed" in kept.err) == (0, True), kept.err
+    assert (place / "new").exists()
+    run, place = in_a_worktree(repository, "echo x > new")
+    assert repository.call("apply", run, "--commit").status == 0
+    pruned = repository.call("runs", "prune", "--keep", "0", "--yes")
+    assert f"the worktree {place} is removed; its branch stockade/" in pruned.err
+    assert not place.exists()
+    assert place.name.removeprefix("demo-").encode() in branches(repository)
+
+
+def test_no_worktree_goes_in_which_another_run_works(repository: Stage) -> None:
+    first, place = in_a_worktree(repository, "echo x > new")
+    model = repository.script(say("shell", command="echo y > newer"), DONE, DONE)
+    done = repository.call("run", "y", "--folder", str(place), "--model", model, "--no-input")
+    assert done.status == 0, done.err
+    kept = repository.call("runs", "rm", "--force", first)
+    assert (kept.status, f"the worktree {place} stays: another run works there" in kept.err) == (0, True), kept.err
+    assert place.exists()
+
+
+def test_a_worktree_has_the_ignored_files_that_worktreeinclude_names(repository: Stage) -> None:
+    demo = repository.demo
+    (demo / ".gitignore").write_text("build/\n.env\n")
+    (demo / ".worktreeinclude").write_text("/.env\nbuild/keys/\nnot-ignored\n")
+    (demo / "build/keys").mkdir(parents=True)
+    for name in (".env", "build/keys/a", "build/b"):
+        (demo / name).write_text(f"{name}\n")
+    git(demo, "add", ".")
+    git(demo, "commit", "-qm", "two")
+    (demo / "not-ignored").write_text("x\n")
+    said = say("shell", command="cat .env build/keys/a; ls build not-ignored")
+    done = repository.run(said, DONE, flags=("--worktree", "--no-input", "-v"))
+    assert ".env\nbuild/keys/a\n" in done.out + done.err
+    assert "keys\n" in done.out + done.err
+    assert "b\nkeys" not in done.out + done.err
+    assert "cannot access 'not-ignored'" in done.out + done.err
+    assert [path.name for path in demo.parent.glob("demo*")] == ["demo"], done.err  # nothing of it was work
+    assert repository.run(say("shell", command="echo 1 > .env"), DONE, flags=("--worktree", "--apply")).status == 0
+    assert len(list(demo.parent.glob("demo*"))) == 2
+    assert (demo / ".env").read_text() == ".env\n"
 
 
 def test_no_worktree_of_what_is_no_repository(stage: Stage) -> None:

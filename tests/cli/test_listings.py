@@ -16,7 +16,7 @@ def test_the_doctor_finds_the_default_sandbox_safe_here(stage: Stage) -> None:
 
 def test_the_doctor_for_people(stage: Stage) -> None:
     ended = stage.call("doctor")
-    assert ended.out.splitlines()[-1] == "the default sandbox holds here"
+    assert ended.out.splitlines()[-1] == "ok: the default sandbox works here"
     header = next(line.split() for line in ended.out.splitlines() if line.startswith("tried in each sandbox"))
     assert header[4:] == ["bubblewrap", "docker", "gvisor", "podman"]
     assert all(len(line) <= 80 for line in ended.out.splitlines() if line.startswith(("tried", "escape", "limit")))

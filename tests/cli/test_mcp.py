@@ -121,8 +121,10 @@ def test_garbage_is_passed_over_and_output_is_the_protocol_alone(server: subproc
 
 def test_a_client_that_is_gone_ends_what_it_began(server: subprocess.Popen[bytes], home: Path) -> None:
     send(server, HELLO, READY, call(2, "run_bot", task="wait", folder="."))
-    while b"shell" not in pipe(server.stdout).readline():
-        pass
+    while line := pipe(server.stdout).readline():
+        if b"shell" in line:
+            break
+    assert line, pipe(server.stderr).read().decode()
     pipe(server.stdin).close()
     assert server.wait(60) == 0
     listed = subprocess.run(

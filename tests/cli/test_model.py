@@ -51,7 +51,7 @@ def test_pull_list_and_remove(stage: Stage) -> None:
         (("pull", "http://127.0.0.1:1/x.gguf"), 5, "was not reached"),
         (("rm", "smollm2"), 2, "there is no file"),
         (("rm", "gguf//etc/passwd"), 2, "is not in the model folder"),
-        (("serve", "ollama/x"), 2, "is not a model of the embedded server"),
+        (("serve", "ollama/x"), 2, "is not a model that is served from here"),
         (("serve", "gguf//no/where.gguf"), 5, "cannot read the model file"),
         (("serve", "--port", "x"), 2, "'x' is not a valid integer"),
     ],

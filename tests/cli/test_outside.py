@@ -38,7 +38,7 @@ def test_no_room_for_the_output_is_no_bug(stage: Stage) -> None:
     assert done.returncode == 4
     assert "standard output cannot be written: No space left on device" in done.stderr
     assert "bug" not in done.stderr
-    assert "changes kept: stockade runs diff|apply|discard" in done.stderr
+    assert "Not applied. Review: stockade diff " in done.stderr
     assert "done" in statuses(stage)
 
 

@@ -14,7 +14,6 @@ from tests.cli.test_terminal import Terminal
 
 SETTINGS = b"settings? [Y/n] "
 ASKED = b"or feedback for Counter: "
-FOLLOW_UP = b"(Enter: none): "
 PROFILE = {"name": "Counter", "role": "an expert for lines", "constraints": ["Do not delete."],
            "best_practices": ["Count twice."]}  # fmt: skip
 
@@ -75,8 +74,6 @@ def test_the_whole_of_it(stage: Stage) -> None:
     shell.until(DECIDE)
     assert b"AUTHORISED BY USER" in shell.seen
     shell.type(b"y\n")
-    shell.until(FOLLOW_UP)
-    shell.type(b"\n")
     assert shell.status() == 0
     assert (stage.demo / "count.txt").read_text() == "3\n"
     started = events(stage, "run_started")[0]
@@ -112,8 +109,6 @@ def test_the_person_changes_the_profile(stage: Stage) -> None:
     shell.until(SETTINGS)
     assert b"Revised settings" in shell.seen
     shell.type(b"y\n")
-    shell.until(FOLLOW_UP)
-    shell.type(b"\n")
     assert shell.status() == 0
     profile = events(stage, "run_started")[0]["options"]["profile"]
     assert (profile["name"], profile["role"]) == ("Abacus", "an expert for lines")
@@ -185,8 +180,6 @@ def test_feedback_is_what_the_bot_observes(stage: Stage) -> None:
     shell.type("use wc, bitte schön\n".encode())
     shell.until(ASKED)
     shell.type(b"y\n")
-    shell.until(FOLLOW_UP)
-    shell.type(b"\n")
     assert shell.status() == 0
     refused = observations(stage)[0]
     assert refused["kind"] == "refused"
@@ -200,19 +193,17 @@ def test_a_question_of_the_bot_needs_no_authorisation(stage: Stage) -> None:
     assert b"Lines or bytes?" in shell.seen
     assert b"authorise" not in shell.seen
     shell.type(b"lines\n")
-    shell.until(FOLLOW_UP)
-    shell.type(b"\n")
     assert shell.status() == 0
     assert observations(stage) == [{"kind": "answered", "text": "lines"}]
 
 
 def test_what_the_rules_ask_about_is_asked_about_in_continuous_mode_too(stage: Stage) -> None:
-    shell = planning(stage, plans("ls"), plans("rm -rf data.csv"), DONE, DONE, flags=("-y", "-c", "--approve", "rules"))
+    shell = planning(
+        stage, plans("ls"), plans("rm -rf data.csv"), DONE, DONE, flags=("-y", "--continuous", "--approve", "rules")
+    )
     shell.until(b"words for the bot: ")
     assert b"rm -rf data.csv" in shell.seen
-    shell.type(b"n\n")
-    shell.until(FOLLOW_UP)
-    shell.type(b"\n")
+    shell.type(b"keep it\n")
     assert shell.status() == 0
     assert [one["kind"] for one in observations(stage)] == ["command", "refused"]
 
@@ -266,7 +257,7 @@ def test_every_line_of_a_long_command_is_shown(stage: Stage) -> None:
 
 
 def test_ctrl_c_takes_a_grant_back_and_then_stops_and_saves(stage: Stage) -> None:
-    shell = planning(stage, plans("sleep 4; echo 1 > one"), plans("echo 2 > two"), DONE, flags=("-y", "-c"))
+    shell = planning(stage, plans("sleep 4; echo 1 > one"), plans("echo 2 > two"), DONE, flags=("-y", "--continuous"))
     shell.until(b"sleep")
     os.write(shell.descriptor, b"\x03")
     shell.until(b"asked about again")
@@ -289,17 +280,18 @@ def test_hanging_up_at_the_question_runs_nothing(stage: Stage) -> None:
 
 
 def test_a_follow_up_task_for_the_same_bot(stage: Stage) -> None:
-    shell = planning(stage, COUNT, DONE, plans("cat count.txt"), ends("it says 3"), flags=("-y", "--apply"))
+    shell = planning(stage, COUNT, DONE, plans("cat count.txt"), ends("it says 3"), flags=("-y",))
     shell.until(ASKED)
     shell.type(b"y\n")
-    shell.until(FOLLOW_UP)
+    shell.until(DECIDE)
     shell.type(b"What does it say?\n")
     shell.until(ASKED)
     shell.type(b"y\n")
-    shell.until(FOLLOW_UP)
+    shell.until(DECIDE)
     assert b"it says 3" in shell.seen
-    shell.type(b"\x04")
+    shell.type(b"y\n")
     assert shell.status() == 0
+    assert (stage.demo / "count.txt").read_text() == "3\n"
     assert len(events(stage, "run_started")) == 1
     assert [event["task"] for event in events(stage, "run_resumed")] == ["What does it say?"]
 
@@ -307,7 +299,7 @@ def test_a_follow_up_task_for_the_same_bot(stage: Stage) -> None:
 def test_off_a_terminal_nothing_is_authorised(stage: Stage) -> None:
     refused = stage.call("plan", "count", *flags_of(stage, [COUNT, DONE]))
     assert refused.status == 2
-    assert "nobody is there to authorise" in refused.err
+    assert "cannot ask you to authorise" in refused.err
     assert stage.call("runs", "list").out == ""
     by_run = stage.call("run", "count", "--bot", "planner", *flags_of(stage, [COUNT, DONE])[:4])
     assert by_run.status == 3
@@ -317,7 +309,7 @@ def test_off_a_terminal_nothing_is_authorised(stage: Stage) -> None:
 
 def test_continuous_mode_ends_at_its_limit(stage: Stage) -> None:
     steps = [plans("echo 1 >> log"), plans("echo 2 >> log"), plans("echo 3 >> log"), DONE]
-    ended = stage.call("plan", "count", *flags_of(stage, steps), "-c", "-l", "2", "--apply")
+    ended = stage.call("plan", "count", *flags_of(stage, steps), "-l", "2", "--apply")
     assert ended.status == 3
     assert "continuous mode" in ended.err
     assert [one["kind"] for one in observations(stage)] == ["command", "command", "refused"]
@@ -325,7 +317,7 @@ def test_continuous_mode_ends_at_its_limit(stage: Stage) -> None:
 
 
 def test_continuous_mode_to_the_end_and_as_json(stage: Stage) -> None:
-    ended = stage.call("plan", "count", *flags_of(stage, [COUNT, DONE, DONE]), "-c", "--apply", "--json")
+    ended = stage.call("plan", "count", *flags_of(stage, [COUNT, DONE, DONE]), "--continuous", "--apply", "--json")
     assert ended.status == 0
     assert ended.result["answer"] == "3 lines"
     assert (stage.demo / "count.txt").read_text() == "3\n"
@@ -334,10 +326,10 @@ def test_continuous_mode_to_the_end_and_as_json(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("-l", "3"), "--continuous-limit is for --continuous only"),
-        (("-c", "-l", "0"), "-l"),
-        (("-c", "-l", "many"), "-l"),
-        (("-c", "--fast-model", "nobody"), "nobody"),
+        (("-l", "0"), "-l"),
+        (("-l", "many"), "-l"),
+        (("-c", "--worktree"), "-c goes on with one"),
+        (("--continuous", "--fast-model", "nobody"), "nobody"),
     ],
 )
 def test_wrong_flags_are_named(stage: Stage, flags: tuple[str, ...], words: str) -> None:
@@ -351,10 +343,8 @@ def test_wrong_flags_are_named(stage: Stage, flags: tuple[str, ...], words: str)
 def test_flags_make_the_profile_and_nothing_is_asked(stage: Stage) -> None:
     flags = ("--ai-name", "Abacus", "--ai-role", "a {counter}", "--constraint", "Only wc.", "--override-directives")
     shell = planning(stage, DONE, flags=flags)
-    shell.until(FOLLOW_UP)
-    assert b"settings?" not in shell.seen
-    shell.type(b"\n")
     assert shell.status() == 0
+    assert b"settings?" not in shell.seen
     started = events(stage, "run_started")[0]
     assert started["options"]["profile"]["constraints"] == ["Only wc."]
     assert started["system_prompt"].startswith("You are Abacus, a {counter}.")
@@ -363,7 +353,7 @@ def test_flags_make_the_profile_and_nothing_is_asked(stage: Stage) -> None:
 
 def test_a_profile_that_cannot_be_read_is_the_default(stage: Stage) -> None:
     fast = stage.script("I'd be glad to help!", name="bad.jsonl")
-    flags = ("--folder", str(stage.demo), "--model", stage.script(DONE), "--fast-model", fast, "-c")
+    flags = ("--folder", str(stage.demo), "--model", stage.script(DONE), "--fast-model", fast, "--continuous")
     ended = stage.call("plan", "count", *flags)
     assert ended.status == 0, ended.err
     assert "the default profile: " in ended.err
@@ -372,7 +362,7 @@ def test_a_profile_that_cannot_be_read_is_the_default(stage: Stage) -> None:
 
 def test_a_follow_up_long_after_has_both_models_again(stage: Stage) -> None:
     flags = flags_of(stage, [COUNT, DONE, ends("it says 3")])
-    assert stage.call("plan", "count", *flags, "-c", "--apply").status == 0
+    assert stage.call("plan", "count", *flags, "--continuous", "--apply").status == 0
     again = stage.call("runs", "resume", "last", "What does it say?")
     assert again.status == 0, again.err
     assert again.out == "it says 3\n"

@@ -48,7 +48,7 @@ def goes_on(stage: Stage, *flags: str) -> None:
 def test_ends_of_its_own(
     stage: Stage, answers: Sequence[str], flags: tuple[str, ...], reason: str, more: tuple[str, ...]
 ) -> None:
-    ended = stage.call("plan", "count", *flags_of(stage, answers), "-c", "--json", *flags)
+    ended = stage.call("plan", "count", *flags_of(stage, answers), "--continuous", "--json", *flags)
     assert (ended.result["reason"], ended.result["status"] in ("stopped", "failed")) == (reason, True), ended.err
     goes_on(stage, *more)
 
@@ -56,7 +56,7 @@ def test_ends_of_its_own(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_ends_from_outside(stage: Stage, number: int) -> None:
     slow = {"content": DONE, "delay_s": 300}
-    process = stage.start("plan", "count", *flags_of(stage, [COUNT, slow]), "-c", "--json")
+    process = stage.start("plan", "count", *flags_of(stage, [COUNT, slow]), "--continuous", "--json")
     until_event(process, "action_finished")
     below = watched(descendants(process.pid))
     if number == signal.SIGKILL:

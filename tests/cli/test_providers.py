@@ -96,7 +96,10 @@ async def test_what_was_picked_for_the_user_is_named_with_what_it_is_good_for(st
     async with running(stage, server, "LLAMA_SERVER_URL", versioned=False) as run:
         ended = await run("auto", "--answers", "json")
     assert (ended.status, ended.out) == (0, "done\n"), ended.err
-    assert f"using llama-server/qwen.gguf: it is what {server.url} has running; a stronger one: --model" in ended.err
+    assert (
+        f"using llama-server/qwen.gguf: it is what {server.url} has running; a stronger one: stockade model use"
+        in ended.err
+    )
     assert "A model of this size does small tasks in a shell, offline and private" in ended.err
 
 
@@ -128,6 +131,7 @@ async def test_a_probe_tries_again_and_the_next_run_goes_by_it(stage: Stage) -> 
         "answers      native",
         "tool calls   come back",
         "JSON schema  is kept",
+        "images       unknown",
         "window       8192 (the server's /v1/models)",
         "parameters   7.6 B (the server's /v1/models)",
         "profile      full",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,16 @@ def test_a_damaged_record_is_named_with_the_way_out(stage: Stage) -> None:
     assert listed.status == 4
     assert "is damaged" in listed.err
     assert f"sqlite3 {record} .recover" in listed.err
+
+
+def test_a_record_of_an_older_version_is_its_owners_alone_once_it_is_opened(stage: Stage) -> None:
+    assert stage.run(DONE).status == 0
+    record = stage.state / "runs.db"
+    elsewhere = stage.tmp_path / "shared.db"
+    assert stage.run(DONE, flags=("--store", str(elsewhere))).status == 0
+    for path, mode in ((stage.state, 0o755), (record, 0o644), (elsewhere, 0o640)):
+        path.chmod(mode)
+    assert stage.call("runs", "list").status == 0
+    assert stage.call("runs", "list", "--store", str(elsewhere)).status == 0
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (stage.state, record, elsewhere)]
+    assert modes == [0o700, 0o600, 0o640], "one that the user named is theirs to share"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stockade.testing import say
 from tests.cli.conftest import PATIENCE_S, Stage
 
 
@@ -51,7 +52,7 @@ def test_commands_over_there(knowing: Stage) -> None:
         shell = stage.call("sandbox", "exec", "--jsonl", *there, stdin=lines)
         assert json.loads(shell.out.splitlines()[1])["stdout"] == "/tmp\n1\n"
         found = stage.call("sandbox", "health", address)
-        assert (found.status, found.out) == (0, f"{address} serves sandboxes, protocol 1\n")
+        assert (found.status, found.out) == (0, f"{address} serves sandboxes, protocol 3\n")
     assert stage.left_behind() == []
 
 
@@ -78,6 +79,24 @@ def test_a_bot_over_there_and_the_shell_bot_too_and_it_goes_on(knowing: Stage) -
         assert again.result["turns"] == 3
         output = next(event for event in again.events if event["type"] == "action_finished")["observation"]
         assert output["chunks"][0]["text"] == "/workspace\n"
+
+
+def test_what_a_bots_command_writes_there_is_shown_here_and_nothing_of_ours(knowing: Stage) -> None:
+    with served(knowing, "--allow", f"{knowing.demo}:rw") as (_, address):
+        model = knowing.script(
+            say("shell", command="echo one; until [ -e go ]; do sleep 0.05; done; echo two"),
+            say("finish", answer="done"),
+        )
+        there = ("--sandbox", f"remote={address}", "--folder", f"{knowing.demo}:rw", "--model", model)
+        process = knowing.start("run", "count", *there)
+        assert process.stderr is not None
+        seen = list(iter(process.stderr.readline, b"one\n"))
+        kinds = [event["type"] for event in knowing.call("runs", "show", "--json").events]
+        (knowing.demo / "go").touch()
+        rest = process.stderr.read()
+        assert process.wait(PATIENCE_S) == 0
+    assert (kinds[-1], rest.count(b"two\n")) == ("action_started", 1)
+    assert b"declare -x" not in b"".join([*seen, rest])
 
 
 @pytest.mark.parametrize(

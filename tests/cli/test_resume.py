@@ -132,7 +132,7 @@ def test_a_run_whose_layer_is_gone_can_be_closed(stage: Stage) -> None:
     (layer,) = stage.state.glob("runs/*/0")
     remove_tree(layer)
     assert stage.call("runs", "discard", "last").status == 0
-    assert "were thrown away on" in stage.call("runs", "diff", "last").err
+    assert "were discarded on" in stage.call("runs", "diff", "last").err
     assert stage.left_behind() == []
 
 
@@ -205,7 +205,7 @@ def test_replay_is_the_picture_of_the_run(stage: Stage) -> None:
     assert shown.status == 0
     assert shown.out == ended.out
     assert ended.err.startswith(shown.err)
-    assert ended.err.removeprefix(shown.err).startswith("changes kept")
+    assert ended.err.removeprefix(shown.err).startswith("Not applied")
 
 
 def test_verify_does_it_again_and_names_the_first_difference(stage: Stage) -> None:

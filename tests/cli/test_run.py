@@ -28,7 +28,7 @@ def test_without_a_terminal_changes_are_kept_and_applied_later(stage: Stage) -> 
     ended = stage.run(COUNT, DONE, DONE)
     assert ended.status == 0
     assert stage.tree() == before
-    assert "changes kept: stockade runs diff|apply|discard" in ended.err
+    assert "Not applied. Review: stockade diff " in ended.err
     assert "+3\n" in stage.call("runs", "diff", "last").out
     assert stage.call("runs", "apply", "last").status == 0
     assert stage.tree() == before | {"count.txt": b"3\n"}
@@ -188,7 +188,7 @@ def test_the_answer_of_the_model_runs_out(stage: Stage) -> None:
     ended = stage.run(COUNT)
     assert ended.status == 5
     assert "no answer left" in ended.err
-    assert "changes kept" in ended.err
+    assert "Not applied" in ended.err
     assert stage.call("runs", "discard", "last").status == 0
     assert stage.left_behind() == []
 
@@ -309,7 +309,7 @@ def test_a_closed_stdin_is_no_person(stage: Stage) -> None:
         env=stage.environment(), check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "3 lines\n"), done.stderr
-    assert "changes kept" in done.stderr
+    assert "Not applied" in done.stderr
 
 
 def test_a_bot_that_says_that_it_is_not_done_has_given_up(stage: Stage) -> None:

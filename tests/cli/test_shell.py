@@ -201,7 +201,8 @@ def test_a_stream_in_config_json_changes_nothing(stage: Stage) -> None:
         (("--workspace", "/proc/nothing/here"), "cannot be made"),
         (("--cast", "/"), "there already"),
         (("--goal", " "), "empty"),
-        (("dance",), "unexpected extra argument"),
+        (("dance", "--goal", "x"), "--goal and TASK are the same"),
+        (("dance", "twice"), "unexpected extra argument"),
     ],
 )
 def test_mistakes_are_named_in_one_line(stage: Stage, arguments: tuple[str, ...], words: str) -> None:

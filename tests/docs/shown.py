@@ -60,6 +60,7 @@ def problem(call: str) -> str | None:
 def _follow(group: click.Group, words: list[str]) -> tuple[click.Group, str | None]:
     """The group of the command that these words call, and the first of them that there is not."""
     command: click.Command = group
+    own = False  # behind a flag of a group that works alone there is no command of it
     for word in words:
         if word.startswith("-"):
             if command.context_settings.get("ignore_unknown_options"):
@@ -68,7 +69,8 @@ def _follow(group: click.Group, words: list[str]) -> tuple[click.Group, str | No
             wrong = [name for name in names if name not in flags_of(command)]
             if wrong:
                 return group, f"{wrong[0]} is no flag of {command.name}"
-        elif isinstance(command, click.Group):
+            own = isinstance(command, click.Group) and command.invoke_without_command
+        elif isinstance(command, click.Group) and not own:
             group, found = command, [(name, _found(command, name)) for name in word.split("|")]
             wrong = [name for name, one in found if one is None]
             if wrong:

@@ -5,6 +5,7 @@ import re
 import runpy
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -16,6 +17,10 @@ OTHERS_FLAGS = {
     "--": "ends the flags of every program", "--security-opt": "docker", "--network": "docker", "--cap-add": "docker",
     "--cgroup-manager": "podman", "--no-sandbox": "chromium", "--remote-debugging-pipe": "chromium",
     "--arms": "bench.humaneval", "--turns": "bench/store.py", "--directory": "git",
+    **dict.fromkeys(("--allowedTools", "--bg", "--fallback-model", "--from-pr", "--json-schema", "--max-budget-usd",
+                     "--tmux"), "claude"),
+    **dict.fromkeys(("--architect", "--restore-chat-history", "--test-cmd", "--weak-model"), "aider"),
+    "--oss": "codex", "--resume": "goose",
 }  # fmt: skip
 """Flags in running text that are another program's."""
 
@@ -24,7 +29,8 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 def test_the_reference_is_what_help_says() -> None:
     made = runpy.run_path(str(ROOT / "docs" / "make_cli.py"))
-    assert (ROOT / "docs" / "cli.md").read_text() == made["page"](), "run `make docs`"
+    pages = {path.name: path.read_text() for path in (ROOT / "docs" / "cli").iterdir()}
+    assert pages == made["pages"](), "run `make docs`"
     assert (ROOT / "docs" / "settings-reference.md").read_text() == made["reference"](), "run `make docs`"
     assert (ROOT / "docs" / "security" / "syscalls.md").read_text() == made["system_calls"](), "run `make docs`"
 
@@ -39,6 +45,34 @@ def test_links_lead_somewhere(page: Path) -> None:
         if "://" not in link and not (target.exists() and (not anchor or anchor in anchors(target.read_text()))):
             wrong.append(link)
     assert not wrong
+
+
+PICTURES = runpy.run_path(str(ROOT / "docs" / "make_pictures.py"))
+
+
+def test_pictures_are_those_that_are_drawn_and_each_is_shown_with_words() -> None:
+    shown = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link in re.findall(r"!\[[^\]]{20,}\]\(([^)\s]+)\)", page.read_text())
+    }
+    there = set(PICTURES["TARGET"].iterdir())
+    assert {path.name for path in there} == {f"{name}.svg" for name in PICTURES["FLOWS"]}, "run `make pictures`"
+    assert not there - shown
+
+
+@pytest.mark.parametrize("name", PICTURES["FLOWS"])
+def test_a_picture_names_no_address_and_nothing_of_the_machine_that_drew_it(name: str) -> None:
+    text = (PICTURES["TARGET"] / f"{name}.svg").read_text()
+    typed, _, _ = PICTURES["FLOWS"][name].call.partition(" \\\n")
+    root = ElementTree.fromstring(text)
+    words = "".join(root.itertext()).replace("\N{NO-BREAK SPACE}", " ")
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert f"stockade {typed}" in words
+    assert re.findall(r"https?:[^\"' ]*|@import|@font-face|url\((?!#)", text) == ["http://www.w3.org/2000/svg"]
+    assert not re.findall(r"/(?:home|root|work|Users)\b", words)
+    days = {found.replace("-", "") for found in re.findall(r"20\d\d-?[01]\d-?[0-3]\d(?!\d)", words)}
+    assert days <= {PICTURES["DAY"].replace("-", "")}
 
 
 @every_page
@@ -89,7 +123,7 @@ def test_pages_that_the_code_names_exist() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "cli.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "cli"], ids=lambda page: page.name)
 def test_commands_that_are_shown_exist(page: Path) -> None:
     wrong = [f"stockade {call}: {found}" for call in calls(page.read_text()) if (found := problem(call))]
     assert not wrong

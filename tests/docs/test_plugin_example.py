@@ -96,9 +96,7 @@ def test_its_backend_refuses_what_it_cannot_hold(python: Path, demo: Path) -> No
 
 def test_the_lists_have_it_with_its_package(python: Path, tmp_path: Path) -> None:
     assert "counter" in stockade(python, tmp_path, "bots")[1]
-    assert (
-        "count_words                  package    stockade-example 1.0" in stockade(python, tmp_path, "tool", "list")[1]
-    )
+    assert "count_words    package   stockade-example 1.0" in stockade(python, tmp_path, "tool", "list")[1]
     complaints = stockade(python, tmp_path, "run", "x", "--model", "parot/x")[2]
     assert "did you mean parrot/x?" in complaints
 

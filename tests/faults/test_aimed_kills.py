@@ -56,13 +56,16 @@ EACH = {
     "cleaned",
 }
 LAYER = {"discard", "discarded"}
-NAMED = {"discard": LAYER, "apply": EACH | LAYER, "undo": EACH, "redo": EACH}
-"""What each command must come to (stockade_sandbox/overlay/journal.py); `redo` is the apply of what was undone."""
+NAMED = {"discard": LAYER, "apply": EACH | LAYER, "undo": EACH, "redo": EACH, "part": EACH}
+"""What each command must come to (stockade_sandbox/overlay/journal.py); `redo` is the apply of what was undone, `part`
+of some of it."""
+PART = ("notes.txt", "gone.txt", "many", "fresh/deep", "becomes_file")
 THEN = {
     "discard": ("discard", "apply", "run"),
     "apply": ("apply", "undo", "run", "discard"),
     "undo": ("undo", "apply", "run"),
     "redo": ("apply", "undo", "run"),
+    "part": ("part", "undo", "run"),
 }
 """What comes next, in turn."""
 
@@ -120,8 +123,9 @@ class Trials:
         self.run_id = events[0]["run_id"]
 
     def argv(self, command: str) -> tuple[str, ...]:
-        verb = "apply" if command == "redo" else command
-        return ("runs", verb, self.run_id, *(["--flagged"] if verb == "apply" else []))
+        verb = "apply" if command in ("redo", "part") else command
+        part = [f"--only={path}" for path in PART if command == "part"]
+        return ("runs", verb, self.run_id, *(["--flagged"] if verb == "apply" else []), *part)
 
     def brought_to(self, tree: str) -> None:
         """By apply or undo, whatever was before."""
@@ -154,7 +158,7 @@ class Trials:
             self.world.call(*self.argv(command))
         elif then in ("undo", "discard") and command != "apply":
             assert tree == self.old, (note, ended)
-        elif then == "apply" and command != "discard":
+        elif then in ("apply", "part") and command != "discard":
             assert tree == self.new, (note, ended)
         self.check(note)
 
@@ -211,6 +215,12 @@ def test_a_killed_decision_is_ended_by_the_next_command(beneath: Beneath, strate
                 trials.brought_to(before)
                 trials.kill(command, step, time, THEN[command][(seed + number) % len(THEN[command])])
             trials.brought_to(trials.old)
+        trials.traced("part")
+        trials.new = here.tree()
+        trials.brought_to(trials.old)
+        for number, (step, time) in enumerate(chosen(trials.traced("part"), beneath, seed)):
+            trials.brought_to(trials.old)
+            trials.kill("part", step, time, THEN["part"][(seed + number) % len(THEN["part"])])
 
 
 @pytest.mark.parametrize("step", ["staged", "decided", "placed", "done", "discarded"])

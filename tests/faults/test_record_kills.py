@@ -116,7 +116,7 @@ class Machine:
         assert legal, (note, known, self.world.call("runs", "show", "last").out)
         run = events[0]["run_id"]
         left = [name for name in self.world.left_behind() if name.startswith(f"{run}/")]
-        kept = re.compile(rf"{run}/(\d+\.journal|lock)(/|$)")  # for undo; both go with the run
+        kept = re.compile(rf"{run}/(\d+\.journal|lock|live)(/|$)")  # for undo; of the killed: they go with the run
         assert [name for name in left if not kept.match(name)] == [], note
 
 

@@ -34,13 +34,18 @@ _OVERLAID = (
 )
 
 
+def aimed(step: str, time: int) -> tuple[str, ...]:
+    """What Python is given in place of `-m stockade.cli`, for a command that stops itself at a step."""
+    return ("-c", _AIM, step, str(time))
+
+
 def killed_at(step: str, time: int, argv: Sequence[str], env: Mapping[str, str], within: Sequence[str] = ()) -> bool:
     """Run a command of Stockade that is killed when it comes to `step` for the `time`-th time, from 0. Whether it did.
 
     `within`: the argv of what must exec the command, as what `overlaid` gives.
     """
     process = subprocess.Popen(
-        [*within, sys.executable, "-c", _AIM, step, str(time), *argv],
+        [*within, sys.executable, *aimed(step, time), *argv],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

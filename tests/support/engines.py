@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 _READY_TRIES = 300
@@ -141,14 +142,14 @@ def engine_environment(engine: str) -> dict[str, str]:
 _PROGRAMS = ("bash", "sh", "env", "cat", "ls", "head", "tail", "id", "sleep", "touch", "mkdir", "rm", "stat")
 
 
-def small_rootfs(folder: Path) -> Path:
-    """A root file system of a few programs of this machine and the libraries they link to."""
+def small_rootfs(folder: Path, more: Sequence[str] = ()) -> Path:
+    """A root file system of a few programs of this machine, and `more`, and the libraries they link to."""
     for name in ("bin", "etc", "tmp", "proc", "dev", "sys", "var/tmp"):
         (folder / name).mkdir(parents=True)
-    for name in _PROGRAMS:
-        found = shutil.which(name, path="/usr/bin:/bin")
+    for name in (*_PROGRAMS, *more):
+        found = shutil.which(name, path="/usr/bin:/bin:/usr/sbin:/sbin")
         assert found, name
-        shutil.copy2(os.path.realpath(found), folder / "bin" / name)
+        shutil.copy2(os.path.realpath(found), folder / "bin" / Path(name).name)
         linked = subprocess.run(["ldd", found], capture_output=True, text=True, check=False).stdout
         for word in linked.split():
             target = folder / word.lstrip("/")

@@ -26,7 +26,8 @@ class Reply:
     """One answer. A dict among `pieces` becomes an event, bytes go out as they are.
 
     `end`: `done` sends [DONE]; `no_done` leaves it out; `cut` drops the connection; `stall` says no more until the
-    client goes. `status` other than 200 sends `body` instead, and so does 200 with a body.
+    client goes. `status` other than 200 sends `body` instead, and so does 200 with a body. `split` sends the pieces in
+    parts of so many bytes, whatever they cut in two.
     """
 
     pieces: Sequence[dict[str, Any] | bytes] = ()
@@ -35,6 +36,7 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
     gate: anyio.Event | None = None
+    split: int = 0
 
 
 @dataclass
@@ -85,7 +87,9 @@ def _lasts(words: Sequence[str]) -> list[bool]:
 
 
 class FakeOpenAI:
-    """`asked` holds every request; `gone` is set when a client leaves amid an answer."""
+    """`asked` holds every request; `gone` is set when a client leaves amid an answer. What `refuses` makes of a
+    question is its answer, and no reply is used up.
+    """
 
     def __init__(
         self,
@@ -95,6 +99,7 @@ class FakeOpenAI:
         get_status: int = 200,
         routes: Mapping[str, object] | None = None,
         otherwise: Callable[[], Reply] | None = None,
+        refuses: Callable[[Asked], Reply | None] = lambda _: None,
     ) -> None:
         self.replies = list(replies)
         self.asked: list[Asked] = []
@@ -103,6 +108,7 @@ class FakeOpenAI:
         self._models, self._props, self._get_status = models, props, get_status
         self.routes = dict(routes or {})
         self._otherwise = otherwise or (lambda: says("ok"))
+        self._refuses = refuses
         self._stack = AsyncExitStack()
 
     @property
@@ -139,6 +145,8 @@ class FakeOpenAI:
                     self.asked.append(asked)
                     if asked.method == "GET" or asked.path in self.routes:
                         await self._tell(stream, asked.path)
+                    elif (refusal := self._refuses(asked)) is not None:
+                        await self._answer(stream, refusal)
                     else:
                         await self._answer(stream, self.replies.pop(0) if self.replies else self._otherwise())
             except _CLOSED:
@@ -166,8 +174,12 @@ class FakeOpenAI:
             return
         headers = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"} | reply.headers
         await stream.send(_head(reply.status, headers))
-        for item in reply.pieces:
-            await _send_chunk(stream, item if isinstance(item, bytes) else _event(item))
+        pieces = [item if isinstance(item, bytes) else _event(item) for item in reply.pieces]
+        if reply.split:
+            whole, size = b"".join(pieces), reply.split
+            pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+        for data in pieces:
+            await _send_chunk(stream, data)
         if reply.end == "stall":
             while True:
                 await stream.receive()

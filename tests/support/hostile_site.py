@@ -48,7 +48,7 @@ class Site:
         return f"http://good.test:{self.port}{path}"
 
     def egress(self, network: Network | None = None) -> Egress:
-        """The proxy of a run with `--net allow=good.test:PORT`, where names lead to loopback."""
+        """The proxy of a run with `--net good.test:PORT`, where names lead to loopback."""
         allowed = network or Network(mode="allow", hosts=(f"good.test:{self.port}", f"private.test:{self.port}"))
         return to_loopback(Policy(network=allowed), self.events.append)
 

@@ -17,6 +17,9 @@ MCP_PACKAGES = tuple(
     f"@modelcontextprotocol/{name}"
     for name in ("server-filesystem@2026.8.31", "server-everything@2026.8.31", "inspector@2.12.0")
 )
+CLIENTS_HOME = CACHE / "clients"
+CLAUDE, CODEX = "@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.169.0"
+AIDER = "aider-chat==0.86.2"
 INSTALL_S = 900
 
 
@@ -37,6 +40,16 @@ def node_packages() -> tuple[Path, Path]:
         _run(NODE_HOME, _node(), npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", *MCP_PACKAGES)
         _end(NODE_HOME, wanted)
     return _node(), NODE_HOME / "node_modules"
+
+
+def clients() -> str:
+    """The coding agents of other makers: their folders, as a PATH. Claude Code's own script fetches nothing more."""
+    if not _is_ready(CLIENTS_HOME, wanted := (AIDER, CLAUDE, CODEX)):
+        _begin(CLIENTS_HOME, (AIDER,))
+        _run(CLIENTS_HOME, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", CLAUDE, CODEX)
+        _run(CLIENTS_HOME, "node", CLIENTS_HOME / "node_modules/@anthropic-ai/claude-code/install.cjs")
+        _end(CLIENTS_HOME, wanted)
+    return f"{CLIENTS_HOME / 'venv/bin'}:{CLIENTS_HOME / 'node_modules/.bin'}"
 
 
 def zig() -> str:

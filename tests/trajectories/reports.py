@@ -8,7 +8,7 @@ REPOSITORY = (
     "git init -q . && git add -A && git -c user.name=A -c user.email=a@b commit -qm 'First version'"
     " && echo 'print(2)' > app.py && git -c user.name=A -c user.email=a@b commit -qam 'Print two'"
 )
-NO, YES = "n", "o"
+YES = "o"
 
 REPORTS = (
     Trajectory(
@@ -124,7 +124,7 @@ REPORTS = (
             [shell("rm old.txt")],
             "You did not want old.txt removed, so I changed nothing.",
         ],
-        typed=(YES, NO),
+        typed=(YES, "leave old.txt alone"),
     ),
     Trajectory(
         "user-says-no-then-otherwise",
@@ -143,6 +143,6 @@ REPORTS = (
         "Clean the build",
         {"Makefile": "clean:\n\trm -rf build\n", "build/x": "1\n"},
         [[shell("make clean")], [shell("rm -r build")], [finish("You refused both ways; build/ is as it was.")]],
-        typed=(NO, NO),
+        typed=("leave the build alone", "leave the build alone"),
     ),
 )

@@ -45,7 +45,7 @@ def play(trajectory: Trajectory, stage: Stage, *flags: str) -> Played:
         else:
             ended = stage.call(*arguments, "--json")
             seen = ended.out + ended.err
-    stage.call("runs", "apply", "last", "--flagged")  # scripts and Makefiles, which --apply holds back
+    stage.call("runs", "apply", "last", "--flagged")  # what runs by itself too, which --apply holds back
     shown = stage.call("runs", "export", "last", "--format", "jsonl").out
     events = [json.loads(line) for line in shown.splitlines()]
     after = _texts(stage)

@@ -112,10 +112,10 @@ def test_a_trusted_file_that_was_changed_is_not_trusted_any_more(tmp_path: Path)
         ("quiet = 1", "quiet: 1 is not true or false"),
         ("json = 1", "json: 1 is not true or false"),
         ("model = 1", "model: 1 is not a text"),
-        ("approve = 'yes'", "approve: 'yes' is not one of never, ask, rules"),
+        ("approve = 'yes'", "approve: 'yes' is not one of never, ask, rules, rules=FILE"),
         ("split_mode = 'yes'", "split_mode: 'yes' is not one of none, layer, row"),
         ("tensor_split = 'x'", "tensor_split: 'x' is not numbers with commas between"),
-        ("net = 'maybe'", "net: 'maybe' is not understood (write none, open, or allow=HOST[:PORT],...)"),
+        ("net = 'maybe'", "net: 'maybe' is not understood (write none, open, or HOST[:PORT],@PRESET,CIDR,...)"),
         ("memory = '5'", "memory: 5 is 5 bytes: at least 8M"),
         ("memory = '0.4'", "memory: '0.4' is less than a byte"),
         ("disk = 'much'", "disk: not a size: 'much'"),
@@ -313,14 +313,14 @@ def test_flag_key_variable_and_schema_come_from_one_definition(tmp_path: Path) -
     offered = {name for command in (begin.run, begin.plan, begin.auto) for one in command.params for name in one.opts}
     for key, field in fields(RunSettings).items():
         assert schema[key]["description"] == field.setting.help
-        if key not in ("loop_repeats", "small_models", "streams"):  # by -o
+        if key not in ("api", "effort", "loop_repeats", "small_models", "streams"):  # by -o
             assert f"--{key.replace('_', '-')}" in offered, key
     set_ = load({"option": ("loop_repeats=3",)}, {"STOCKADE_MAX_TURNS": "7"}, tmp_path, tmp_path / "none").options
     assert (set_.loop_repeats, set_.max_turns) == (3, 7)
     assert {"objects", "granted"}.isdisjoint(schema)
 
 
-SAID = st.sampled_from(("", "0", "1", "12", "-1", "1.5", "1e3", "512M", "lots", "none", "open", "allow=pypi.org",
+SAID = st.sampled_from(("", "0", "1", "12", "-1", "1.5", "1e3", "512M", "lots", "none", "open", "pypi.org",
                         "auto", "docker", "x/y", "true", "a,b", "\u0664", " 7", "\x1b[2J"))  # fmt: skip
 OF_FLAGS = st.dictionaries(
     st.sampled_from(("net", "memory", "disk", "sandbox", "processes", "command_timeout", "env", "folder", "redact")),

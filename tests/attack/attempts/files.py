@@ -52,7 +52,8 @@ FILES = (
     lists("scheduled jobs", "/etc/cron.d"),
     lists("the host's init", "/etc/init.d"),
     Attempt("mount table of the host", "[ -s /etc/fstab ] && echo FIRED"),
-    Attempt("name server of the host", "grep -q nameserver /etc/resolv.conf && echo FIRED"),
+    Attempt("name server of the host", "grep nameserver /etc/resolv.conf | grep -qvx 'nameserver 127.0.0.1'"
+            " && echo FIRED"),
     Attempt("the harness on disk", 'find / -xdev -path /proc -prune -o -path "*stockade_sandbox*" -print -quit'
             ' 2>/dev/null | grep -q . && echo FIRED'),
     Attempt("the program of process 1", "head -c 4 /proc/$FIRST/exe | grep -q ELF && echo FIRED"),

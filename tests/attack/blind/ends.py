@@ -6,7 +6,6 @@ import os
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 from tests.attack.blind import neighbours  # noqa: F401 its attacks come first
@@ -98,8 +97,7 @@ for name in sys.argv[2:]:
     )
     with server(socket.AF_INET, (address, port)) as heard, naive_proxy(lambda _: True) as naive:
         g.run(script, "3128" if g.sealed else str(naive), *[f"{n}:{port}" for n in names], flags=["--net", "open"])
-        time.sleep(0.3)
-        return [str(h) for h in heard]
+    return [str(h) for h in heard]
 
 
 @attack(12, "names that only look like the one on the list", "the answer is another than a refusal")
@@ -132,7 +130,7 @@ for name in sys.argv[2:]:
 """
     )
     with naive_proxy(lambda name: "example.org" in name) as naive:
-        return g.run(script, "3128" if g.sealed else str(naive), *names, flags=["--net", "allow=example.org"]).hits
+        return g.run(script, "3128" if g.sealed else str(naive), *names, flags=["--net", "example.org"]).hits
 
 
 @attack(
@@ -158,13 +156,15 @@ for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::ffff
     (g.work / "client.py").write_text(PRELUDE + client)
     g.own()
     with server(socket.AF_INET, ("0.0.0.0", port)) as heard:
-        if not isinstance(g, Sealed):
+        if isinstance(g, Sealed):
+            g.bot("/usr/bin/python3 client.py 3128", flags=["--net", "example.org"])
+        else:
             g.plain(PYTHON, "client.py", "9")
-            return [str(h) for h in heard]
-        g.bot("/usr/bin/python3 client.py 3128", flags=["--net", "allow=example.org"])
-        shown = g.cli("runs", "show", "last", "--json").out
-        found = sum(e.get("count", 1) for e in events(shown) if "network_requested" in json.dumps(e))
-        return [str(h) for h in heard] + ([] if found >= len(heads) else [f"{found} of {len(heads)} on record"])
+    if not isinstance(g, Sealed):
+        return [str(h) for h in heard]
+    shown = g.cli("runs", "show", "last", "--json").out
+    found = sum(e.get("count", 1) for e in events(shown) if "network_requested" in json.dumps(e))
+    return [str(h) for h in heard] + ([] if found >= len(heads) else [f"{found} of {len(heads)} on record"])
 
 
 def events(text: str) -> list[dict[str, int]]:

@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 from tests.attack.blind.ground import Ground
@@ -57,7 +56,7 @@ if word.decode() in str(os.environ): hit('environ')
 
 @contextlib.contextmanager
 def server(family: int, address: object, kind: int = socket.SOCK_STREAM) -> Iterator[list[bytes]]:
-    """A service of the host that gives a key to whoever comes."""
+    """A service of the host that gives a key to whoever comes. What it heard is whole when the block is left."""
     heard: list[bytes] = []
     listener = socket.socket(family, kind)
     listener.settimeout(0.2)
@@ -67,13 +66,15 @@ def server(family: int, address: object, kind: int = socket.SOCK_STREAM) -> Iter
     done = threading.Event()
 
     def serve() -> None:
-        while not done.is_set():
+        while True:
             try:
                 if kind == socket.SOCK_DGRAM:
                     heard.append(listener.recv(99))
                     continue
                 connection, _ = listener.accept()
             except OSError:
+                if done.is_set():
+                    return
                 continue
             heard.append(b"connected")
             with connection, contextlib.suppress(OSError):
@@ -360,8 +361,7 @@ for cid in (1, 2):
     except OSError: pass
 """
         got = g.run(script, str(port), mine).hits
-        time.sleep(0.3)
-        return got + [str(h) for h in heard if h]
+    return got + [str(h) for h in heard if h]
 
 
 @attack(

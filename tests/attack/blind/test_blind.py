@@ -13,6 +13,7 @@ MODULES = (afterwards, folders)
 # By name of the attack and of the user: why. docs/security/blind.md says more.
 BOTH = {
     "own_settings": "a process may set its own oom_score_adj and the like: /proc is not read-only there; nobody else's",
+    "projects": "what an ordinary command of the user's obeys is shown first and not held: docs/record.md",
     "locks": "flock and inotify on files of /usr and devices: a covert channel, which SECURITY.md names",
 }
 ORDINARY_ONLY = {

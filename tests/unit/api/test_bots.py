@@ -273,7 +273,7 @@ def test_the_public_names() -> None:
 
 def test_a_browsing_bot_has_the_browser(tmp_path: Path) -> None:
     model = script(tmp_path, say("finish", answer="nothing to see"))
-    result = BrowsingBot(model=model, net="allow=example.com").run("look")
+    result = BrowsingBot(model=model, net="example.com").run("look")
     assert result.status
     started = result.events[0]
     assert started.type == "run_started"
@@ -468,3 +468,21 @@ def test_a_planner_bot_does_what_is_authorised(folder: Path, tmp_path: Path) -> 
     assert asked[0] == Shell(command="touch made")
     bot = PlannerBot(folder=folder, model=script(tmp_path, profile, *acts, acts[1]))
     assert bot.run("make it", max_iterations=3).changes == ()
+
+
+SCHEMA = {"type": "object", "properties": {"lines": {"type": "integer"}}, "required": ["lines"]}
+
+
+@pytest.mark.parametrize("form", ["mapping", "path", "text"])
+def test_an_answer_that_fits_a_schema_is_data(folder: Path, tmp_path: Path, form: str) -> None:
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    given = {"mapping": SCHEMA, "path": tmp_path / "schema.json", "text": json.dumps(SCHEMA)}[form]
+    fits, words = say("finish", answer='{"lines": 3}'), say("finish", answer="3 lines")
+    result = WritingBot(model=script(tmp_path, COUNT, words, fits), folder=folder, output_schema=given).run("count")
+    assert (result.status, result.data) == (True, {"lines": 3})
+    never = WritingBot(model=script(tmp_path, *[words] * 3), folder=folder).run("count", output_schema=given)
+    assert (never.status, never.data, never.reason) == (False, None, "schema")
+    plain = WritingBot(model=script(tmp_path, fits), folder=folder).run("count")
+    assert (plain.status, plain.data) == (True, None)
+    with pytest.raises(UsageError, match="no JSON schema"):
+        WritingBot(model=script(tmp_path, fits), output_schema={"type": 7}).run("count")

@@ -1,50 +1,100 @@
 """Rules first, then the user; what is remembered, and what never is."""
 
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from stockade.approval.approver import Question, Reply, RulesApprover, Scope
+from stockade.approval.approver import Authoriser, Question
 from stockade.approval.remembered import ApprovalFile, Remembered
-from stockade.approval.rules import Rule, RuleSet, rule_set
-from stockade.core.actions import Finish, Refused, Shell, ToolCall, WriteFile
+from stockade.approval.rules import RuleSet, built_in, with_own
+from stockade.core.actions import Finish, ReadFile, Refused, Shell, ToolCall, WriteFile
 from stockade.loop.observe import describe
 from stockade.runtime.hooks import folders_of, place_of
 from stockade.testing.conformance.store import first
 from stockade_sandbox.policy import FolderRule, Policy
 
 
+class Run:
+    """Of an approver."""
+
+    @contextmanager
+    def away(self) -> Iterator[list[str]]:
+        yield []
+
+    def stop(self, why: str) -> None:
+        self.stopped = why
+
+
 class Person:
     """Says the same to every question, and counts them."""
 
-    def __init__(self, allow: Scope | None, words: str = "") -> None:
-        self.reply = Reply(allow=allow, words=words)
+    def __init__(self, line: str) -> None:
+        self.line = line
         self.asked: list[Question] = []
 
-    async def __call__(self, question: Question) -> Reply:
+    async def __call__(self, question: Question, problem: str | None) -> str | None:
+        assert problem is None
         self.asked.append(question)
-        return self.reply
+        return self.line
 
 
-ASK = RuleSet(default="ask")
+def approver(rules: RuleSet, person: Person | None = None, remembered: Remembered | None = None) -> Authoriser:
+    made = Authoriser(Run(), rules, remembered)
+    made.ask = person
+    return made
+
+
+ASK = RuleSet()
 
 
 @pytest.mark.anyio
 async def test_nobody_to_ask_means_no() -> None:
-    reason = await RulesApprover(ASK, None).judge(Shell(command="make"))
+    reason = await approver(ASK).judge(Shell(command="make"))
     assert reason is not None
     assert "make" in reason
 
 
 @pytest.mark.anyio
 async def test_once_asks_again_and_run_does_not() -> None:
-    once, run = Person("once"), Person("run")
+    once, run = Person("y"), Person("run")
     for person, times in ((once, 2), (run, 1)):
-        approver = RulesApprover(ASK, person)
-        assert await approver.judge(Shell(command="make")) is None
-        assert await approver.judge(Shell(command="make")) is None
+        made = approver(ASK, person)
+        assert await made.judge(Shell(command="make")) is None
+        assert await made.judge(Shell(command="make")) is None
         assert len(person.asked) == times
     assert once.asked[0].action == Shell(command="make")
+
+
+@pytest.mark.anyio
+async def test_what_was_allowed_goes_together_with_reading_and_with_nothing_else() -> None:
+    made = approver(built_in(), Person("run"))
+    assert await made.judge(Shell(command="make test 2>/dev/null | tail -3")) is None
+    made.ask = None
+    for line in ("make test", "cd src && make test | grep x"):
+        assert await made.judge(Shell(command=line)) is None, line
+    for line in ("make test x", "make test; rm x", "make test > x", "X=1 make test", "$(make test)"):
+        assert await made.judge(Shell(command=line)) is not None, line
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "line", ["ls() { touch x; }", "alias ls=touch", "PATH=.:$PATH", "source ./activate", "hash -p x ls"]
+)
+async def test_no_table_holds_in_a_shell_where_names_may_mean_something_else(line: str) -> None:
+    person = Person("y")
+    made = approver(built_in(), person)
+    for harmless in ("pip install x > log", "for f in *; do wc $f; done", "ls"):
+        assert await made.judge(Shell(command=harmless)) is None
+    assert len(person.asked) == 2
+    assert await made.judge(Shell(command=line)) is None
+    assert await made.judge(Shell(command="ls")) is None
+    assert [one.action for one in person.asked[2:]] == [Shell(command=line), Shell(command="ls")]
+    assert line in person.asked[-1].judgements[0].reason
+    assert await made.judge(ReadFile(path="x")) is None
+    assert len(person.asked) == 4
 
 
 @pytest.mark.anyio
@@ -52,13 +102,13 @@ async def test_always_does_not_hold_for_another_folder_at_the_same_path(tmp_path
     """Nor for the same folder at another path, whatever lies there then."""
     file = ApprovalFile(tmp_path / "approvals.jsonl")
 
-    def asks(folder: Path, person: Person | None = None) -> RulesApprover:
+    def asks(folder: Path, person: Person | None = None) -> Authoriser:
         started = first("r").model_copy(update={"policy": Policy(folders=(FolderRule(host=str(folder)),))})
-        return RulesApprover(ASK, person, Remembered(file, place_of(started), "writing", folders=folders_of(started)))
+        return approver(ASK, person, Remembered(file, place_of(started), "writing", folders=folders_of(started)))
 
     project, moved = tmp_path / "project", tmp_path / "moved"
     project.mkdir()
-    await asks(project, Person("always")).judge(Shell(command="pytest -q"))
+    await asks(project, Person("a")).judge(Shell(command="pytest -q"))
     assert await asks(project).judge(Shell(command="pytest -q")) is None
     project.rename(moved)
     project.mkdir()
@@ -75,9 +125,9 @@ async def test_always_does_not_hold_for_another_folder_at_the_same_path(tmp_path
 @pytest.mark.anyio
 async def test_always_holds_for_these_words_of_this_bot_in_this_place_only(tmp_path: Path) -> None:
     file, here = ApprovalFile(tmp_path / "state" / "approvals.jsonl"), ("/home/me/a:overlay",)
-    first = RulesApprover(ASK, Person("always"), Remembered(file, here, "writing"))
+    first = approver(ASK, Person("a"), Remembered(file, here, "writing"))
     assert await first.judge(Shell(command="pytest -q")) is None
-    later = RulesApprover(ASK, None, Remembered(file, here, "writing"))
+    later = approver(ASK, None, Remembered(file, here, "writing"))
     assert await later.judge(Shell(command="pytest -q")) is None
     assert await later.judge(Shell(command="pytest -q; rm -rf .")) is not None
     assert await later.judge(Shell(command="pytest -q > x")) is not None
@@ -88,41 +138,46 @@ async def test_always_holds_for_these_words_of_this_bot_in_this_place_only(tmp_p
         ((), "writing"),
         (here, "reading"),
     ):
-        elsewhere = RulesApprover(ASK, None, Remembered(file, place, bot))
+        elsewhere = approver(ASK, None, Remembered(file, place, bot))
         assert await elsewhere.judge(Shell(command="pytest -q")) is not None, (place, bot)
+
+
+RULES = """
+[[command]]
+name = "@tool+search"
+options = "*"
+[[deny]]
+name = "rm"
+options = "-r"
+reason = "it deletes a whole tree"
+instead = "delete the files by their names"
+[[deny]]
+name = "@write_file"
+operand = ".*[.]lock"
+[[deny]]
+name = "@tool+deploy"
+reason = "not today"
+"""
+OWN = with_own(tomllib.loads(RULES), "own.toml")
 
 
 @pytest.mark.anyio
 async def test_what_was_allowed_never_overrules_a_refusal() -> None:
     remembered, person = Remembered(), Person("run")
-    assert await RulesApprover(ASK, person, remembered).judge(Shell(command="rm -r x")) is None
-    assert await RulesApprover(rule_set("microbots"), person, remembered).judge(Shell(command="rm -r x")) is not None
+    assert await approver(ASK, person, remembered).judge(Shell(command="rm -r x")) is None
+    assert await approver(OWN, person, remembered).judge(Shell(command="rm -r x")) is not None
 
 
 @pytest.mark.anyio
-async def test_what_cannot_be_read_is_asked_every_time() -> None:
-    person = Person("run")
-    approver = RulesApprover(ASK, person)
-    for _ in range(2):
-        assert await approver.judge(Shell(command="echo 'x")) is None
-    assert len(person.asked) == 2
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize("words", ["use make instead", "Nein: \u00fcbel, \u201ecc\u201c!  {x}", "n o"])
+@pytest.mark.parametrize("words", ["use make instead", "Nein: \u00fcbel, \u201ecc\u201c!  {x}", "n o", "yy"])
 async def test_the_users_words_reach_the_bot_as_typed(words: str) -> None:
-    reason = await RulesApprover(ASK, Person(None, words)).judge(Shell(command="cc x.c"))
+    reason = await approver(ASK, Person(words)).judge(Shell(command="cc x.c"))
     assert describe(Refused(reason=reason or ""), 1000) == f"This was not run: the user refused it: {words}"
 
 
 @pytest.mark.anyio
-async def test_a_refusal_without_words_is_told_as_one() -> None:
-    assert await RulesApprover(ASK, Person(None)).judge(Shell(command="cc x.c")) == "the user refused it"
-
-
-@pytest.mark.anyio
 async def test_a_refusal_names_part_reason_and_way_out() -> None:
-    reason = await RulesApprover(rule_set("microbots"), None).judge(Shell(command="cd x && rm -rf y"))
+    reason = await approver(OWN).judge(Shell(command="cd x && rm -rf y"))
     assert reason is not None
     assert "rm -rf y" in reason
     assert "cd x" not in reason
@@ -130,16 +185,30 @@ async def test_a_refusal_names_part_reason_and_way_out() -> None:
 
 
 @pytest.mark.anyio
-async def test_other_actions_are_judged_by_the_tools_name() -> None:
-    rules = RuleSet(
-        default="allow",
-        rule=(
-            Rule(program=("write_file",), writes=("*.lock",), decision="refuse", reason="it is made"),
-            Rule(program=("deploy",), decision="refuse", reason="not today"),
-        ),
-    )
-    approver = RulesApprover(rules, None)
-    assert await approver.judge(WriteFile(path="a.lock", content="")) is not None
-    assert await approver.judge(WriteFile(path="a.txt", content="")) is None
-    assert await approver.judge(ToolCall(name="deploy")) is not None
-    assert await approver.judge(Finish(answer="")) is None
+async def test_other_actions_are_judged_by_the_tools_name_and_never_as_a_program() -> None:
+    made = approver(OWN)
+    assert "a.lock" in (await made.judge(WriteFile(path="a.lock", content="")) or "")
+    assert "Nobody" in (await made.judge(WriteFile(path="a.txt", content="")) or "")
+    assert "not today" in (await made.judge(ToolCall(name="deploy")) or "")
+    assert "Nobody" in (await made.judge(ToolCall(name="ls")) or "")
+    assert "Nobody" in (await made.judge(ToolCall(name="read_file")) or "")
+    assert await made.judge(ToolCall(name="search")) is None
+    assert await made.judge(ReadFile(path="a.txt")) is None
+    assert await made.judge(Finish(answer="")) is None
+
+
+@pytest.mark.anyio
+async def test_a_tool_that_was_allowed_is_no_command_of_that_name(tmp_path: Path) -> None:
+    file = ApprovalFile(tmp_path / "approvals.jsonl")
+    assert await approver(ASK, Person("a"), Remembered(file, (), "b")).judge(ToolCall(name="make")) is None
+    later = approver(ASK, None, Remembered(file, (), "b"))
+    assert await later.judge(ToolCall(name="make")) is None
+    assert await later.judge(Shell(command="make")) is not None
+
+
+@pytest.mark.anyio
+async def test_what_was_done_before_the_run_went_on_counts_too() -> None:
+    for before, allowed in (("make > log", True), ("PATH=.:$PATH", False)):
+        made = approver(built_in())
+        made.ran([Shell(command=before), ReadFile(path="x")])
+        assert (await made.judge(Shell(command="ls")) is None) is allowed

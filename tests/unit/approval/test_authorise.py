@@ -10,8 +10,11 @@ from stockade.approval.approver import (
     MAX_GRANTED,
     NOBODY,
     Authoriser,
+    Question,
+    Reply,
     understand,
 )
+from stockade.approval.rules import Denied, RuleSet
 from stockade.core.actions import Action, Finish, Shell
 
 LS, RM = Shell(command="ls"), Shell(command="rm -rf .")
@@ -40,26 +43,26 @@ class Person:
         self.lines = list(lines)
         self.asked: list[tuple[Action, str | None]] = []
 
-    async def __call__(self, action: Action, problem: str | None) -> str | None:
-        self.asked.append((action, problem))
+    async def __call__(self, question: Question, problem: str | None) -> str | None:
+        self.asked.append((question.action, problem))
         return self.lines.pop(0)
 
 
 def authoriser(*lines: str | None) -> tuple[Authoriser, Person, Run]:
     run, person = Run(), Person(*lines)
-    made = Authoriser(run)
+    made = Authoriser(run, every=True)
     made.ask = person
     return made, person, run
 
 
 @pytest.mark.parametrize("typed", ["y", "Y", " y ", "yes", "YES\n", "y -1", "y - 1"])
 def test_what_authorises_one(typed: str) -> None:
-    assert understand(typed) == 1
+    assert understand(typed) == Reply(granted=1)
 
 
 @pytest.mark.parametrize(("typed", "count"), [("y -5", 5), ("Y -12", 12), ("yes -3", 3), (f"y -{MAX_GRANTED}", 9999)])
 def test_what_authorises_several(typed: str, count: int) -> None:
-    assert understand(typed) == count
+    assert understand(typed) == Reply(granted=count)
 
 
 @pytest.mark.parametrize(
@@ -72,14 +75,22 @@ def test_bad_input_is_asked_again(typed: str) -> None:
         understand(typed)
 
 
-@pytest.mark.parametrize("typed", ["n", "N", "no", "exit", "EXIT", " quit "])
-def test_what_stops(typed: str) -> None:
-    assert understand(typed) is None
+@pytest.mark.parametrize("typed", ["n", "N", "no", "exit", "EXIT", " quit ", None])
+def test_what_stops(typed: str | None) -> None:
+    assert understand(typed) == Reply()
+
+
+@pytest.mark.parametrize(
+    ("typed", "scope"), [("o", "once"), ("r", "run"), (" Run", "run"), ("a", "always"), ("ALWAYS", "always")]
+)
+def test_what_allows_the_words_from_now_on(typed: str, scope: str) -> None:
+    reply = understand(typed)
+    assert (reply.granted, reply.scope, reply.words) == (1, scope, "")
 
 
 @pytest.mark.parametrize("typed", ["use python3 instead", "yy", "yep?", "y, but in /tmp", "no, count bytes", "не надо"])
 def test_anything_else_is_feedback(typed: str) -> None:
-    assert understand(typed) == typed
+    assert understand(typed) == Reply(words=typed)
 
 
 @pytest.mark.anyio
@@ -133,7 +144,7 @@ async def test_the_end_of_input_stops_the_run() -> None:
 @pytest.mark.anyio
 async def test_nobody_to_ask_means_refused_and_stopped() -> None:
     run = Run()
-    made = Authoriser(run)
+    made = Authoriser(run, every=True)
     assert await made.judge(LS) == NOBODY
     assert run.stopped == [NOBODY]
     assert await made.judge(Finish(answer="done")) is None
@@ -153,15 +164,29 @@ async def test_continuous_mode_ends_after_its_limit_and_can_be_taken_back() -> N
     assert len(person.asked) == 2
 
 
-class Refuses:
-    async def judge(self, action: Action) -> str | None:
-        return "never" if action == RM else None
+@pytest.mark.anyio
+async def test_rules_go_first_whoever_authorises() -> None:
+    made = Authoriser(run := Run(), RuleSet(deny=(Denied(name="rm", reason="never"),)), every=True)
+    made.granted = None
+    assert await made.judge(LS) is None
+    assert "never" in (await made.judge(RM) or "")
+    assert run.stopped == []
 
 
 @pytest.mark.anyio
-async def test_rules_go_first_whoever_authorises() -> None:
-    made = Authoriser(run := Run(), Refuses())
-    made.granted = None
-    assert await made.judge(LS) is None
-    assert await made.judge(RM) == "never"
-    assert run.stopped == []
+@pytest.mark.parametrize("every", [True, False])
+@pytest.mark.parametrize(
+    ("lines", "asked", "stops"),
+    [(("y", "y"), 2, 0), (("y -2",), 1, 0), (("n", "n"), 2, 2), (("exit", "y"), 2, 1), (("no, count", "y"), 2, 0),
+     (("y -x", "y -2"), 2, 0), (("r",), 1, 0), (("a",), 1, 0)],
+)  # fmt: skip
+async def test_one_dialect_for_a_planner_and_for_approve_ask(
+    every: bool, lines: tuple[str, ...], asked: int, stops: int
+) -> None:
+    run, person = Run(), Person(*lines)
+    made = Authoriser(run, every=every)
+    made.ask = person
+    done = [await made.judge(RM) is None for _ in range(2)]
+    assert len(person.asked) == asked
+    assert len(run.stopped) == stops
+    assert done.count(True) == 2 - sum(line in ("n", "exit", "no, count") for line in lines)

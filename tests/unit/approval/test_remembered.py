@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.approval.parts import parse
+from stockade.approval.line import Command, NotPlainError, read
 from stockade.approval.remembered import MAX_FILE_BYTES, ApprovalFile, Remembered
 from stockade.core.errors import UsageError
 
@@ -16,13 +16,20 @@ PLACE = ("/home/me/a:overlay",)
 GOOD = {"place": list(PLACE), "bot": "writing", "words": ["ls"], "text": "ls", "writes": [], "at": 1.5}
 
 
-def allowed(file: ApprovalFile, command: str) -> bool:
-    return Remembered(file, PLACE, "writing").allows(parse(command))
+def commands_of(line: str) -> tuple[Command, ...]:
+    try:
+        return read(line)
+    except NotPlainError:
+        return (Command((), line),)
 
 
-def grant(file: ApprovalFile, *commands: str) -> None:
-    for command in commands:
-        Remembered(file, PLACE, "writing").add(parse(command), "always", 1.5)
+def allowed(file: ApprovalFile, line: str) -> bool:
+    return all(map(Remembered(file, PLACE, "writing").allows, commands_of(line)))
+
+
+def grant(file: ApprovalFile, *lines: str) -> None:
+    for line in lines:
+        Remembered(file, PLACE, "writing").add(commands_of(line), "always", 1.5)
 
 
 def made(tmp_path: Path, data: bytes) -> ApprovalFile:
@@ -69,8 +76,9 @@ def test_a_line_that_is_no_approval_allows_nothing_and_is_named(tmp_path: Path, 
 
 def test_what_is_shown_is_what_is_allowed(tmp_path: Path) -> None:
     file = made(tmp_path, line(words=["rm", "-rf", "."], text="ls") + b"\n" + line(text="rm -rf .") + b"\n")
-    assert not allowed(file, "ls")
-    assert not allowed(file, "rm -rf .")
+    assert allowed(file, "ls")
+    assert allowed(file, "rm -rf .")
+    assert not allowed(made(tmp_path, line(words=["@write_file"], text="rm -rf .") + b"\n"), "rm -rf .")
 
 
 def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path) -> None:
@@ -86,8 +94,7 @@ def test_any_command_can_be_written_down(command: str) -> None:
     path = Path(os.environ["XDG_STATE_HOME"]) / "approvals.jsonl"
     file = ApprovalFile(path)
     grant(file, command)
-    parsed = parse(command)
-    assert allowed(file, command) is bool(parsed.parts and not parsed.problem)
+    assert allowed(file, command)
     assert not file.read().problems
     file.clear()
 

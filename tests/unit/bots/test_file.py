@@ -19,7 +19,7 @@ permission = "ro"
 tools = ["shell", "memory", "finish"]
 max_turns = 7
 temperature = 0.5
-net = "allow=example.com"
+net = "example.com"
 env = ["A=1"]
 """
 
@@ -40,7 +40,7 @@ def test_a_whole_bot(tmp_path: Path) -> None:
         str(path),
     )
     options = with_defaults(RunSpec(), bot)
-    assert (options.max_turns, options.temperature, options.net, options.env) == (7, 0.5, "allow=example.com", ("A=1",))
+    assert (options.max_turns, options.temperature, options.net, options.env) == (7, 0.5, "example.com", ("A=1",))
 
 
 def test_what_the_person_sets_goes_before_the_file(tmp_path: Path) -> None:

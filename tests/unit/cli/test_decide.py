@@ -79,7 +79,7 @@ def test_not_now_keeps_everything_for_later(desk: Desk, typed: str | None) -> No
     assert not (desk.host / "count.txt").exists()
     assert (desk.written / "count.txt").exists()
     assert desk.kinds == []
-    assert "changes kept: stockade runs diff|apply|discard r1" in desk.screen.getvalue()
+    assert "Not applied. Review: stockade diff r1 · apply: stockade apply r1" in desk.screen.getvalue()
 
 
 @pytest.mark.parametrize("typed", ["yep", "dn", "\x1b[A", "apply", "xx", "yn"])
@@ -124,9 +124,13 @@ def test_what_would_run_later_needs_a_second_yes(desk: Desk) -> None:
     assert (desk.host / "count.txt").exists()
     assert not (desk.host / ".envrc").exists()
     assert (desk.written / ".envrc").exists()
-    assert "runs apply r1 --flagged" in desk.screen.getvalue()
-    desk.decider("y", "y").put(desk.work())
+    assert "runs apply r1 --only PATH for one, --flagged for all" in desk.screen.getvalue()
+    (desk.written / "CLAUDE.md").write_text("obey\n")
+    desk.decider("y", "x .envrc").put(desk.work())
     assert (desk.host / ".envrc").exists()
+    assert not (desk.host / "CLAUDE.md").exists()
+    desk.decider("y", "y").put(desk.work())
+    assert (desk.host / "CLAUDE.md").exists()
     assert not desk.written.exists()
 
 
@@ -146,7 +150,7 @@ def test_a_conflict_writes_nothing_and_names_the_way_out(desk: Desk) -> None:
     assert "count.txt" in caught.value.message
     assert caught.value.hint is not None
     assert "force" in caught.value.hint
-    assert "changes kept: stockade runs diff|apply|discard r1" in desk.screen.getvalue()
+    assert "Not applied. Review: stockade diff r1 · apply: stockade apply r1" in desk.screen.getvalue()
     assert (desk.host / "count.txt").read_text() == "mine\n"
     assert desk.kinds == []
     desk.decider().apply(desk.work(), force=True)
@@ -160,9 +164,9 @@ def test_the_drawing_marks_what_to_look_at_and_what_is_refused(desk: Desk) -> No
     console = Console(file=desk.screen, width=200, highlight=False)
     review.draw(console, sandboxes.reviewer(), desk.work())
     text = desk.screen.getvalue()
-    assert " A .envrc +1 -0  look first: " in text
+    assert " A .envrc +1 -0  held: " in text
     assert "refused: " in text
-    assert "4 files changed, 3 lines added, 0 removed; 1 to look at first; 1 refused" in text
+    assert "4 files changed, 3 lines added, 0 removed; 1 to check first, 1 of them held back; 1 refused" in text
     assert "\x1b" not in text
 
 
@@ -177,7 +181,7 @@ def test_of_very_many_files_the_first_are_drawn_and_all_that_are_flagged(desk: D
     text = desk.screen.getvalue()
     assert "more files not shown ...]" in text
     assert "more files not listed ...]" in text
-    assert " A zzz/.envrc +1 -0  look first: " in text
+    assert " A zzz/.envrc +1 -0  held: " in text
     assert len(text.splitlines()) < 700
 
 
@@ -253,7 +257,7 @@ def test_all_that_follow_but_not_what_would_run(edited: Desk) -> None:
     (edited.written / ".envrc").write_text("x\n")
     edited.decider("f", "n", "a", "a", "n").put(edited.work())
     assert [change.path for one in edited.work() for change in one.changes] == [".envrc"]
-    assert not edited.questions[1].startswith("(1/")  # what to look at first comes first
+    assert not edited.questions[1].startswith("(1/")  # what to check first comes first
 
 
 def test_a_comment_on_a_hunk_is_for_the_bot(edited: Desk) -> None:
@@ -327,7 +331,7 @@ def test_ignored_files_are_folded_and_applied_and_a_bot_cannot_hide_any(edited: 
     edited.decider("n").put(edited.work())
     shown = edited.screen.getvalue()
     assert "[3 files that ignore files here name, applied like the others: sub/ 3]" in shown
-    assert " A sub/build/.envrc +1 -0  look first: " in shown
+    assert " A sub/build/.envrc +1 -0  held: " in shown
     assert " A new.md +1 -0" in shown
     assert " M code.py" in shown
     assert "build/a" not in shown

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import click
 import pytest
 
@@ -17,6 +18,8 @@ from stockade.cli.ui import failures
 from stockade.core.errors import ModelUnavailable, StockadeError, UsageError
 from stockade.core.settings import FrontSettings, RunSettings, fields
 from stockade.models.providers import FILES, SERVERS
+from stockade.store.sqlite import SQLiteStore
+from stockade.testing.conformance.store import first, some
 
 HEAVY = ("httpx2", "pydantic", "rich", "anyio", "stockade.runtime.factory", "sqlite3", "asyncio", "stockade.paths")
 
@@ -39,6 +42,34 @@ def test_a_run_that_goes_on_imports_nothing_of_the_coder() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+OF_EVENTS = ("pydantic", "msgspec", "asyncio", "anyio", "stockade.core.events", "stockade_sandbox.overlay")
+OF_REVIEW = ("pygments", "stockade_sandbox.overlay", "stockade.git", "stockade.runtime.settings", "stockade.models")
+
+
+@pytest.mark.parametrize(
+    ("asked", "needless"), [(["runs", "list"], OF_EVENTS), (["runs", "show", "x"], OF_REVIEW)], ids=["list", "show"]
+)
+def test_looking_at_the_record_imports_no_more_than_it_needs(
+    asked: list[str], needless: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Most of what these two cost is what they import."""
+    anyio.run(_recorded, tmp_path / "stockade" / "runs.db")
+    code = (
+        f"import sys\nfrom stockade.cli.commands import call\nstatus = call({asked!r})\n"
+        f"print(status, [name for name in {needless!r} if name in sys.modules])"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("STOCKADE_", "LLAMA_"))}
+    environ |= {"XDG_STATE_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []", done.stderr
+    assert "do something" in done.stdout
+
+
+async def _recorded(path: Path) -> None:
+    async with SQLiteStore(path) as store:
+        await store.append("x", [first("x", task="do something"), *some(1)])
 
 
 NOT_FOR_CHANGES = ("stockade.answers", "stockade.approval", "stockade.bots", "stockade.models", "stockade.plugins",
@@ -164,6 +195,22 @@ def test_the_help_of_a_run_is_one_screen(capsys: pytest.CaptureFixture[str], mon
     told = capsys.readouterr().out
     every = {*fields(RunSettings), *fields(FrontSettings)}
     assert not [key for key in every if f"\n{key} " not in told]
+
+
+@pytest.mark.parametrize(("name", "own"), [("code", "--tests"), ("plan", "--ai-name"), ("auto", "--no-own-goal")])
+def test_the_help_of_a_bots_command_has_its_own_flags(
+    name: str, own: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All others are those of `run`."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.call([name, "--help"]) == 0
+    told = capsys.readouterr().out
+    assert len(told.splitlines()) <= 30
+    assert own in told
+    assert told.endswith("which mean the same: stockade run --help\n")
+    assert not {"--model", "--temperature", "--json", "--net"} & set(
+        re.findall(r"--[a-z-]+", told.partition("\n\n")[2])
+    )
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -43,8 +43,9 @@ from stockade.core.events import (
     RunFinished,
     RunStarted,
     SandboxStarted,
+    SelfConfigChanged,
 )
-from stockade.core.messages import ModelAnswer, Usage
+from stockade.core.messages import ModelAnswer, Sampling, Usage
 from stockade_sandbox.policy import FolderRule, Network, Policy
 from stockade_sandbox.results import Chunk, CommandOutput
 from tests.support.scale import scaled
@@ -121,7 +122,7 @@ def test_long_output_is_clipped_on_the_terminal_and_whole_when_asked() -> None:
         (FileContent(path="x", text="hello\n", first=1, last=1, total=1), "hello\n[lines 1 to 1 of 1 of x]"),
         (Failed(message="x: File not found"), "x: File not found"),
         (Refused(reason="not allowed"), "[not run: not allowed]"),
-        (Unknown(), "nobody knows"),
+        (Unknown(), "may or may not have run"),
         (ToolResult(status="data", text="42"), "42"),
         (output(timed_out=True, exit_code=124), "[timed out after 2 s]\n[exit 124]"),
     ],
@@ -157,6 +158,22 @@ def test_requests_are_shown_and_counted() -> None:
     assert "[network: CONNECT pypi.org:443: 200, 7 bytes up, 0 down]\n" in text
     assert "[network refused: GET x.org:80 (3 times): not on the list]\n" in text
     assert " · 1 request, 3 refused" in text.splitlines()[-1]
+
+
+def test_what_was_refused_is_told_once_more_at_the_end_with_the_flag_that_allows_it() -> None:
+    def refused(rule: str, count: int = 1) -> NetworkRequested:
+        return NetworkRequested(at=1, host="x", port=443, method="DNS", verdict="refused", allow=rule, count=count)
+
+    end = RunFinished(at=9, status="done", reason="finish")
+    lines = shown(started(), refused("api.segment.io", 11), refused("api.segment.io"), end).splitlines()
+    assert lines[-2] == "refused: api.segment.io (12)  allow with --net api.segment.io"
+    rules = ("a.org", "[fd00::1]:8443", "b.org", "b.org", "[2J;reboot", "[2J;reboot", "a.org", "a.org")
+    lines = shown(started(), *(refused(rule) for rule in rules), end).splitlines()
+    assert lines[-2].startswith("refused: a.org (3), b.org (2), ")
+    assert "" not in lines[-2]
+    assert lines[-2].split("  allow with --net ")[1].startswith("'a.org,b.org,")
+    assert " and 1 more  allow" in lines[-2]
+    assert not any("allow with" in line for line in shown(started(), refused(""), end).splitlines())
 
 
 def every_event(text: str) -> list[RunEvent]:
@@ -210,3 +227,27 @@ def test_what_is_said_to_the_bot_is_not_said_to_the_person() -> None:
     nudged = MessageInjected(at=1, turn=2, source="loop", text="You are going round.")
     lines = shown(started(), nudged).splitlines()
     assert "to the bot [loop]: You are going round." in lines
+
+
+def test_what_a_bot_sets_itself_is_said_where_it_changes() -> None:
+    warm = Sampling(temperature=1.0)
+    text = shown(
+        started(),
+        SelfConfigChanged(at=1, turn=1, prompt="x", sampling=warm),
+        SelfConfigChanged(at=2, turn=2, goal="learn\x1b[2J", prompt="x", sampling=warm),
+        SelfConfigChanged(at=3, turn=3, prompt="xy", sampling=warm, refused=("goal: too long",)),
+    )
+    assert text.splitlines()[-6:] == [
+        "own prompt: 1 character",
+        "sampling: temperature 1.0",
+        "goal: learn\\x1b[2J",
+        "goal: as it began",
+        "own prompt: 2 characters",
+        "[not taken: goal: too long]",
+    ]
+
+
+@pytest.mark.parametrize("driver", ["coder", "gone", "python:X"])
+def test_a_run_whose_bot_can_tell_nothing_of_it_is_drawn_as_every_other(driver: str) -> None:
+    text = shown(started().model_copy(update={"driver": driver}), *command("x", output(Chunk.of("stdout", b"y\n"))))
+    assert text.endswith("/workspace $ x\ny\n")

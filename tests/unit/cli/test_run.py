@@ -119,7 +119,7 @@ def test_the_answer_alone_is_on_stdout_and_the_changes_are_kept(
     assert "/workspace $ work" in err
     assert "+++ b/count.txt\n@@ -0,0 +1 @@\n+3\n" in err
     assert "1 file changed, 1 line added, 0 removed" in err
-    assert "changes kept: stockade runs diff|apply|discard r1" in err
+    assert "Not applied. Review: stockade diff r1 · apply: stockade apply r1" in err
     assert stage.kept()
     assert not (stage.host / "count.txt").exists()
 
@@ -146,7 +146,7 @@ def test_a_run_without_changes_leaves_nothing(stage: Stage, capsys: pytest.Captu
 
 def test_work_that_did_not_succeed_is_never_applied_by_itself(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
     assert stage.run(WORK, ModelUnavailable("the model is gone", "start it"), apply=True) == 5
-    assert "not applied, because the run did not succeed" in capsys.readouterr().err
+    assert "Not applied, because the run did not succeed" in capsys.readouterr().err
     assert not (stage.host / "count.txt").exists()
     assert stage.kept()
 
@@ -160,7 +160,8 @@ def test_json_is_one_event_a_line_and_the_result_last(stage: Stage, capsys: pyte
     assert (result["run"], result["status"], result["reason"], result["verified"]) == ("r1", "done", "finish", None)
     assert result["answer"] == "\x1b[2J\u202e done"
     assert [change["path"] for change in result["changes"]] == ["count.txt"]
-    assert set(result["usage"]) == {"prompt_tokens", "cached_tokens", "completion_tokens", "cost"}
+    counts = {"prompt_tokens", "cached_tokens", "completion_tokens", "thinking_tokens"}
+    assert set(result["usage"]) == {*counts, "cost", "thinking_cost"}
     assert out.isascii()
     assert "\x1b" not in out
     assert err == ""

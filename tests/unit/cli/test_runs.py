@@ -230,15 +230,26 @@ def test_discard_then_apply(desk: Desk) -> None:
     assert not (desk.host / "count.txt").exists()
     status, _, err = desk.runs("apply", "r1")
     assert status == 2
-    assert err.startswith("stockade: the changes of run r1 were thrown away on ")
+    assert err.startswith("stockade: the changes of run r1 were discarded on ")
 
 
-def test_flagged_changes_need_the_flag(desk: Desk) -> None:
-    (desk.written / ".envrc").write_text("x\n")
+def test_held_changes_need_their_name_or_the_flag(desk: Desk) -> None:
+    (desk.written / "Makefile").write_text("x:\n")
+    (desk.written / "sub").mkdir()
+    for name in (".envrc", "sub/.envrc"):
+        (desk.written / name).write_text("x\n")
+    status, _, err = desk.runs("apply", "last", "--only", "sub")
+    assert (status, "not applied yet: sub/.envrc: direnv runs it (by itself, on entering the folder)" in err) == (
+        1,
+        True,
+    )
+    assert desk.runs("apply", "last", "--only", "sub/.envrc")[0] == 0
+    assert (desk.host / "sub/.envrc").exists()
     status, _, err = desk.runs("apply", "last")
     assert status == 1
     assert "not applied yet: .envrc: " in err
     assert (desk.host / "count.txt").exists()
+    assert (desk.host / "Makefile").exists()  # only shown first
     assert not (desk.host / ".envrc").exists()
     assert desk.runs("apply", "last", "--flagged")[0] == 0
     assert (desk.host / ".envrc").exists()

@@ -17,16 +17,18 @@ from stockade.core.events import (
     ActionFinished,
     ActionStarted,
     AnswerUnderstood,
+    ModelAnswered,
     NetworkRequested,
     RunEvent,
     RunStarted,
     to_json,
 )
+from stockade.core.messages import ModelAnswer, Reasoning
+from stockade.core.redact import mark
 from stockade.core.secret_formats import ANY_LITERAL, FORMATS, secret_variables
 from stockade.core.secrets import (
     Redactor,
     build_redactor,
-    mark,
     named_redactor,
     redact_callbacks,
     restore_secrets,
@@ -380,3 +382,15 @@ def test_the_one_look_finds_every_literal_and_nothing_else() -> None:
         assert ANY_LITERAL.fullmatch(literal)
         assert ANY_LITERAL.search(f"xx{literal}yy")
         assert not ANY_LITERAL.search(literal[:-1]) or any(other in literal[:-1] for other in literals)
+
+
+def test_thinking_with_a_secret_in_it_does_not_go_back() -> None:
+    """Its signature would not hold any more."""
+    for text, changed in ((f"It is {SECRET}.", True), ("It is hidden.", False)):
+        items = ({"type": "thinking", "thinking": text, "signature": "s"},)
+        answer = ModelAnswer(content=SECRET, reasoning=Reasoning(form="anthropic", items=items))
+        event = REDACTOR.event(ModelAnswered(at=0.0, turn=1, answer=answer))
+        assert isinstance(event, ModelAnswered)
+        assert event.answer.reasoning is not None
+        assert event.answer.reasoning.changed is changed
+        assert SECRET not in to_json(event)

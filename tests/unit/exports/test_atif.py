@@ -17,7 +17,7 @@ from stockade.core.events import (
     RunEvent,
     SelfConfigChanged,
 )
-from stockade.core.messages import ModelAnswer, Sampling, Usage
+from stockade.core.messages import Image, ModelAnswer, Sampling, Usage
 from stockade.exports.atif import trajectory
 from stockade.exports.spans import INPUT_TOKENS, spans
 from stockade_sandbox.results import CommandOutput
@@ -95,3 +95,15 @@ def test_what_a_bot_without_an_end_sets_itself_and_its_intro_are_there() -> None
     assert calls == ["0-0", "0-1", "1-0"]
     assert any("goal: learn; temperature 0.5; not taken: goal: no" in str(one.message) for one in valid.steps)
     assert valid.steps[-1].message == "round and round"
+
+
+def test_images_are_mentioned_without_their_bytes() -> None:
+    image = Image(name="dot.png", media_type="image/png", base64="aGk=")
+    begun = started().model_copy(update={"images": (image,)})
+    document = Trajectory.model_validate(trajectory([begun])).model_dump()
+    assert document["steps"][1]["extra"]["images"] == [{"name": "dot.png", "media_type": "image/png", "kilobytes": 1}]
+    assert "image: dot.png, image/png, 1 kB" in report([begun], None)
+    (root,) = spans([begun], content=True)
+    assert root.attributes["stockade.images"] == ("dot.png",)
+    (hidden,) = spans([begun], content=False)
+    assert "stockade.images" not in hidden.attributes

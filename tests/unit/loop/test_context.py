@@ -11,7 +11,7 @@ from stockade.core.events import (
     MessageInjected,
     ModelAnswered,
 )
-from stockade.core.messages import Message, ModelAnswer
+from stockade.core.messages import Message, ModelAnswer, Reasoning, Usage
 from stockade.loop.context import Context
 from stockade_sandbox.results import CommandOutput
 from tests.unit.loop.helpers import started
@@ -59,3 +59,36 @@ def test_folding_changes_what_is_sent() -> None:
     context.apply(HistoryCompacted(at=0, turn=7, before_turn=4))
     assert len(context.messages()) == len(whole)
     assert context.messages()[-1] == whole[-1]
+
+
+def answered(number: int, *, changed: bool = False, thinking: int = 0) -> ModelAnswered:
+    item = {"type": "thinking", "thinking": f"of {number}", "signature": "s"}
+    return ModelAnswered(at=0, turn=number, answer=ModelAnswer(
+        content="", reasoning=Reasoning(form="anthropic", items=(item,), changed=changed),
+        usage=Usage(prompt_tokens=1000, completion_tokens=thinking, thinking_tokens=thinking),
+    ))  # fmt: skip
+
+
+def test_what_a_provider_wants_back_goes_with_its_answer_and_no_other() -> None:
+    context = Context(JsonAnswers())
+    context.apply(started())
+    context.apply(answered(1))
+    turn(context, 1)
+    context.apply(answered(2))
+    context.apply(AnswerUnreadable(at=0, turn=2, attempt=1, message="no action"))
+    context.apply(ModelAnswered(at=0, turn=3, answer=ModelAnswer(content="")))
+    turn(context, 3)
+    context.apply(answered(4, changed=True))
+    turn(context, 4)
+    sent = [message.reasoning for message in context.messages() if message.role == "assistant"]
+    assert [reasoning and reasoning.items[0]["thinking"] for reasoning in sent] == ["of 1", None, None]
+
+
+def test_thinking_that_goes_back_counts_by_its_tokens() -> None:
+    counts = []
+    for thinking, changed in ((0, False), (500, False), (500, True)):
+        context = Context(JsonAnswers())
+        context.apply(started())
+        context.apply(answered(1, changed=changed, thinking=thinking))
+        counts.append(context.tokens())
+    assert counts == [1000, 1500, 1000]

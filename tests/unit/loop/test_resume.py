@@ -24,10 +24,11 @@ from stockade.core.events import (
 )
 from stockade.core.messages import Message
 from stockade.core.secrets import Redactor
-from stockade.loop.resume import branch, pending_finish, resume, up_to
+from stockade.loop.resume import branch, last_network, pending_finish, resume, up_to
 from stockade.loop.state import fold
 from stockade.loop.verify import Compared, verify
 from stockade.testing import FixedClock, MemorySandbox, MemoryStore, say
+from stockade_sandbox.policy import Network
 from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer
 from tests.unit.loop.helpers import Bench, started
 
@@ -157,6 +158,21 @@ async def test_exported_variables_are_on_record_and_set_again(command: str) -> N
     assert (
         "variables are set again" in sent((*again.script.requests, *[])[0].messages) if again.script.requests else True
     )
+
+
+@pytest.mark.anyio
+async def test_another_network_holds_until_another_is_said() -> None:
+    _, events = await whole_run()
+    allowed = Network(mode="allow", hosts=("pypi.org",))
+    again = resumed("more").model_copy(update={"network": allowed})
+    bench = await cut_and_resumed(events, [*SCRIPT, say("finish", answer="done")], again)
+    record = await bench.store.events("r1")
+    assert "only pypi.org" in sent(bench.script.requests[-1].messages)
+    assert last_network(record) == allowed
+    once_more = await cut_and_resumed(record, [*SCRIPT, *SCRIPT, say("finish", answer="done")], again)
+    assert sent(once_more.script.requests[-1].messages).count("only pypi.org") == 1
+    old = again.model_copy(update={"network": None})
+    assert last_network([*events, old]) == events[0].policy.network  # type: ignore[union-attr]
 
 
 @pytest.mark.anyio

@@ -69,10 +69,10 @@ class WatchingSandbox(MemorySandbox):
     def __init__(self, store: MemoryStore) -> None:
         super().__init__()
         self.store = store
-        self.on_record: list[list[str]] = []
+        self.before: list[list[str]] = []
 
     async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
-        self.on_record.append([event.type for event in await self.store.events("r1")])
+        self.before.append([event.type for event in await self.store.events("r1")])
         return await super().run(command, timeout_s)
 
 
@@ -81,7 +81,7 @@ async def test_an_action_is_on_record_before_it_runs() -> None:
     sandbox = WatchingSandbox(bench.store)
     object.__setattr__(bench.parts, "sandbox", sandbox)
     await run(started(), bench.parts)
-    assert sandbox.on_record[0][-3:] == ["model_answered", "answer_understood", "action_started"]
+    assert sandbox.before[0][-3:] == ["model_answered", "answer_understood", "action_started"]
 
 
 async def test_so_is_each_further_action_of_the_same_answer() -> None:
@@ -96,8 +96,8 @@ async def test_so_is_each_further_action_of_the_same_answer() -> None:
     object.__setattr__(bench.parts, "protocol", NativeAnswers())
     await run(started(), bench.parts)
     assert sandbox.ran == ["touch 0", "touch 1", "touch 2"]
-    assert [types.count("action_started") for types in sandbox.on_record] == [1, 2, 3]
-    assert {types[-1] for types in sandbox.on_record} == {"action_started"}
+    assert [types.count("action_started") for types in sandbox.before] == [1, 2, 3]
+    assert {types[-1] for types in sandbox.before} == {"action_started"}
 
 
 async def test_state_is_the_fold_of_the_events() -> None:

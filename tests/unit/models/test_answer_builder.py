@@ -138,7 +138,8 @@ def test_what_says_one_thing_over_and_over_is_enough(where: str) -> None:
     answer = builder.answer(0.5)
     assert (answer.finish_reason, answer.cut) == ("repeats", True)
     spent = answer.usage.completion_tokens
-    assert answer.usage == Usage(prompt_tokens=10, cached_tokens=7, completion_tokens=spent)
+    thought = spent if where == "reasoning_content" else 0
+    assert answer.usage == Usage(prompt_tokens=10, cached_tokens=7, completion_tokens=spent, thinking_tokens=thought)
     assert 1200 / len(AGAIN) <= spent < 1500 / len(AGAIN)
     assert (answer.content != "") == (where == "content")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from stockade.core.messages import Message, ModelInfo, ModelRequest
+from stockade.core.messages import Image, Message, ModelInfo, ModelRequest
 from stockade.loop.window import CountsTokens
 from stockade.models.openai import OLLAMA_DEFAULT_WINDOW, OpenAIModel
 from stockade.models.openai_request import Dialect
@@ -63,6 +63,29 @@ async def test_lm_studio(about: dict[str, object], window: int | None, said: str
     assert said in heard
 
 
+@pytest.mark.parametrize(
+    ("dialect", "routes", "listed", "sees"),
+    [
+        (Dialect(), {}, {"architecture": {"input_modalities": ["text", "image"]}}, True),
+        (Dialect(), {}, {"architecture": {"input_modalities": ["text"]}}, False),
+        (Dialect(), {}, {"capabilities": {"vision": True}}, True),
+        (Dialect(), {}, {"capabilities": ["vision"], "architecture": 7}, None),
+        (Dialect(llama_cpp=True), {"/props": {"modalities": {"vision": False}}}, {}, False),
+        (Dialect(server="ollama"), {"/api/show": {"capabilities": ["vision"]}}, {}, True),
+        (Dialect(server="ollama"), {"/api/show": {"capabilities": ["tools"]}}, {}, False),
+        (Dialect(server="ollama"), {"/api/show": SHOWN}, {}, None),
+        (Dialect(server="lm-studio"), {"/api/v0/models/m": {"type": "vlm"}}, {}, True),
+        (Dialect(server="lm-studio"), {"/api/v0/models/m": {"type": "llm"}}, {}, False),
+    ],
+)
+async def test_whether_it_sees(
+    dialect: Dialect, routes: dict[str, object], listed: dict[str, object], sees: bool | None
+) -> None:
+    async with FakeOpenAI(models=[{"id": "m", **listed}], routes=routes) as server:
+        async with OpenAIModel(server.base_url, "m", dialect=dialect) as model:
+            assert model.info.sees is sees
+
+
 async def sent_to(caps: dict[str, object], request: ModelRequest) -> dict[str, Any]:
     """The body that a llama.cpp server with these template caps gets."""
     async with FakeOpenAI(props={"chat_template_caps": caps}) as server:
@@ -87,6 +110,14 @@ async def test_templates_without_system_role_or_tools() -> None:
     assert '"name": "shell"' in message["content"]
     assert message["content"].endswith("\n\nSay hello.")
     assert "tools" not in bare
+
+
+async def test_an_image_stays_where_the_template_has_no_system_role() -> None:
+    image = Image(name="x", media_type="image/gif", base64="aGk=")
+    system, user = question().messages
+    request = question().model_copy(update={"messages": (system, user.model_copy(update={"images": (image,)}))})
+    (message,) = (await sent_to({"supports_system_role": False}, request))["messages"]
+    assert message["content"][1] == {"type": "image_url", "image_url": {"url": "data:image/gif;base64,aGk="}}
 
 
 async def test_a_server_that_refuses_the_system_role_gets_none_from_then_on() -> None:

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
-from stockade.models.http import from_status, from_stream
-from stockade.models.replies import NotSupported, Refused
+from stockade.models.http import from_status, from_stream, retry_after
+from stockade.models.replies import OWN_THINKING, NoSuchModel, NotSupported, Refused
 
 
 def error(status: int, body: object, headers: dict[str, str] | None = None) -> ModelFailed:
@@ -18,7 +18,7 @@ def openai(message: str, **fields: object) -> dict[str, object]:
     return {"error": {"message": message, **fields}}
 
 
-TOO_LONG: dict[str, tuple[int, dict[str, object], int | None, int | None]] = {
+TOO_LONG: dict[str, tuple[int, dict[str, object] | list[dict[str, object]], int | None, int | None]] = {
     "llama.cpp": (400, openai("request (9031 tokens) exceeds the available context size (4096 tokens), try increasing "
                               "it", type="exceed_context_size_error", n_prompt_tokens=9031, n_ctx=4096), 9031, 4096),
     "llama.cpp, text": (400, openai("request (9031 tokens) exceeds the available context size (4096 tokens), try "
@@ -43,6 +43,8 @@ TOO_LONG: dict[str, tuple[int, dict[str, object], int | None, int | None]] = {
                   "`inputs` tokens and 500 `max_new_tokens`", "error_type": "validation"}, None, 4096),
     "LM Studio": (400, {"error": "Trying to keep the first 9000 tokens when context the overflows. However, the number "
                         "of tokens to keep from the initial prompt is greater than the context length."}, None, None),
+    "Google": (400, [openai("The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+                            code=400, status="INVALID_ARGUMENT")], 1200000, 1048576),
     "Azure": (400, openai("This model's maximum context length is 16385 tokens, however you requested 20000 tokens "
                           "(16000 in your prompt; 4000 for the completion).", code=None), 20000, 16385),
 }  # fmt: skip
@@ -54,7 +56,8 @@ def test_too_long(server: str) -> None:
     found = error(status, body)
     assert isinstance(found, ContextExceeded), found
     assert (found.prompt_tokens, found.window) == (tokens, window)
-    assert isinstance(from_stream(body.get("error", body), "box:1"), ContextExceeded)
+    told = body[0] if isinstance(body, list) else body
+    assert isinstance(from_stream(told.get("error", told), "box:1"), ContextExceeded)
 
 
 def test_a_path_with_a_version_lacks_none() -> None:
@@ -75,6 +78,17 @@ def test_numbers_that_no_window_has_are_none() -> None:
         (403, {"type": "error", "error": {"type": "permission_error", "message": "no"}}, ModelUnavailable, "THE_KEY"),
         (404, openai("The model `m` does not exist", code="model_not_found"), ModelUnavailable, "has no model 'm'"),
         (404, b'{"error":"model \\"m\\" not found, try pulling it first"}', ModelUnavailable, "try pulling it first"),
+        (400, [openai("API key not valid. Please pass a valid API key.", code=400, status="INVALID_ARGUMENT")],
+         ModelUnavailable, "refused the key (400): API key not valid. Please pass a valid API key. (set THE_KEY)"),
+        (403, openai("Country, region, or territory not supported", code="unsupported_country_region_territory"),
+         ModelUnavailable, "does not serve you (403)"),
+        (403, openai("Project `p` does not have access to model `m`", code="model_not_found"), NoSuchModel,
+         "has no model 'm' (403)"),
+        (404, [openai("models/m is not found for API version v1main, or is not supported for generateContent. Call"
+                      " ListModels to see the list of available models", code=404, status="NOT_FOUND")], NoSuchModel,
+         "has no model 'm' (404): models/m is not found"),
+        (400, openai("model 'm' not found", type="invalid_request_error"), NoSuchModel, "has no model 'm' (400)"),
+        (401, {"error": "Unauthorized"}, ModelUnavailable, "refused the key (401): Unauthorized (set THE_KEY)"),
         (429, openai("Rate limit reached", code="rate_limit_exceeded"), ModelOverloaded, "is busy (429)"),
         (429, openai("You exceeded your current quota", code="insufficient_quota"), ModelUnavailable, "to be paid"),
         (400, {"type": "error", "error": {"message": "Your credit balance is too low"}}, ModelUnavailable,
@@ -142,12 +156,59 @@ def test_what_cannot_be_left_out_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("nan", None), ("inf", None), ("Wed, 21 Oct", None)]
-)
+    ("value", "seconds"), [
+        ("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("nan", None), ("inf", None), ("Wed, 21 Oct", None), ("", None),
+        ("Thu, 01 Jan 1970 00:10:00 GMT", 100.0), ("Thu, 01 Jan 1970 00:00:01 GMT", 0.0),
+        ("Thu, 01 Jan 1970 00:10:00 +9999", None), ("Thu, 01 Jan 99999999 00:10:00 GMT", None),
+    ],
+)  # fmt: skip
 def test_retry_after(value: str, seconds: float | None) -> None:
-    found = error(429, openai("slow"), {"retry-after": value})
-    assert isinstance(found, ModelOverloaded)
-    assert found.retry_after_s == seconds
+    assert retry_after({"retry-after": value}, now=500.0) == seconds
+    assert retry_after({"retry-after": value, "retry-after-ms": "1500"}, now=500.0) == 1.5
+    assert retry_after({"retry-after": value, "retry-after-ms": "soon"}, now=500.0) == seconds
+
+
+def test_a_busy_server_says_when() -> None:
+    for status in (429, 529, 503):
+        found = error(status, openai("slow"), {"retry-after": "7"})
+        assert isinstance(found, ModelOverloaded)
+        assert found.retry_after_s == 7.0
+
+
+@pytest.mark.parametrize("body", [
+    {"type": "error", "error": {"type": "invalid_request_error", "message": words}} for words in (
+        "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "messages.3.content.8: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be"
+        " modified. These blocks must remain as they were in the original response.",
+        "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking`"
+        " is enabled, a final `assistant` message must start with a thinking block",
+        "messages.1.content.0: When thinking is disabled, an `assistant` message in the final position cannot contain"
+        " `thinking`.",
+        "Item 'rs_1' of type 'reasoning' was provided without its required following item.",
+        "Item 'fc_1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_1'.",
+        "The encrypted content for item rs_1 could not be verified. Reason: Encrypted content could not be decrypted.",
+        "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.",
+        "Thought signature is not valid",
+        "Corrupted thought signature.",
+    )
+])  # fmt: skip
+def test_thinking_that_is_not_taken_back(body: object) -> None:
+    """As Anthropic (four), OpenAI (four) and Google (two) say it."""
+    found = error(400, body)
+    assert isinstance(found, NotSupported), found
+    assert found.feature == OWN_THINKING
+
+
+@pytest.mark.parametrize(("said", "feature"), [
+    ("`temperature` may only be set to 1 when thinking is enabled or in adaptive mode.", "temperature"),
+    ("adaptive thinking is not supported on this model", "thinking"),
+    ("This model does not support the effort parameter.", "effort"),
+    ("output_config: Extra inputs are not permitted", "output_config"),
+])  # fmt: skip
+def test_what_claude_would_do_without(said: str, feature: str) -> None:
+    found = error(400, {"type": "error", "error": {"type": "invalid_request_error", "message": said}})
+    assert isinstance(found, NotSupported), found
+    assert found.feature == feature
 
 
 @pytest.mark.parametrize("fault", ["text", None, 3, [1], {"message": None}, {"message": "x" * 10_000}])

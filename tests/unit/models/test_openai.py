@@ -342,3 +342,16 @@ async def test_an_answer_that_repeats_itself_is_not_heard_to_its_end() -> None:
             assert 80 <= answer.usage.completion_tokens <= 110
             await server.gone.wait()
             assert (await model.ask(question())).content == "well"
+
+
+@pytest.mark.parametrize("patient", [True, False])
+async def test_a_lost_connection_is_no_answer_to_a_question_that_is_no_mere_probe(patient: bool) -> None:
+    """Taken for one, it sent a conversation that had gone as tokens as text: the server's cache was lost."""
+    replies = [Reply(end="cut"), Reply(body=b'{"tokens": [1]}')]
+    async with FakeOpenAI(replies) as server, Transport(server.base_url, "m", {}, sleep=no_sleep) as transport:
+        told = await transport.tell(f"{server.url}/tokenize", b"{}", patient=patient)
+    assert (told, len(server.asked)) == (({"tokens": [1]}, 2) if patient else ({}, 1))
+
+
+async def no_sleep(_seconds: float) -> None:
+    return None

@@ -20,7 +20,7 @@ def test_every_field() -> None:
         "model": "m", "messages": [{"role": "user", "content": "hi"}], "stream": True,
         "stream_options": {"include_usage": True}, "temperature": 0.5, "top_p": 0.9, "seed": 7, "max_tokens": 9,
         "top_k": 4, "min_p": 0.1, "repeat_penalty": 1.1, "stop": ["x"], "tools": [{"type": "function"}],
-        "response_format": {
+        "tool_choice": "none", "response_format": {
             "type": "json_schema",
             "json_schema": {"name": "answer", "strict": True, "schema": {"type": "object"}},
         },
@@ -65,9 +65,9 @@ def test_only_new_messages_are_serialised(monkeypatch: pytest.MonkeyPatch) -> No
     serialised: list[Message] = []
     real = payload.message_json
 
-    def counting(message: Message) -> str:
+    def counting(message: Message, dialect: Dialect) -> str:
         serialised.append(message)
-        return real(message)
+        return real(message, dialect)
 
     monkeypatch.setattr(payload, "message_json", counting)
     cache = PayloadCache()

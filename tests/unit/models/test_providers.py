@@ -23,7 +23,7 @@ def test_gguf_paths() -> None:
         ("qwen", "not a model: 'qwen'.*PROVIDER/NAME"),
         ("olama/x", "unknown model provider 'olama'.*did you mean ollama/x"),
         ("zzz/x", "unknown model provider 'zzz'.*providers: embedded"),
-        ("/x", "unknown model provider ''"),
+        ("/x", "not a model: '/x'.*gguf//x is the file"),
         ("openai/", "has no name"),
         ("openai", "has no name"),
         ("azure/", "has no name"),

@@ -70,7 +70,7 @@ async def test_auto_takes_a_server_that_runs(nobody: dict[str, str], tmp_path: P
     assert name == "ollama/qwen3:8b"
     assert model.info.provider == "ollama"
     assert note
-    assert "a stronger one: --model" in note
+    assert "a stronger one: stockade model use" in note
 
 
 @pytest.mark.parametrize("models", [[], [{"id": 3}], [{"id": "\x1b[31m"}], [{"name": "x"}]])
@@ -206,6 +206,23 @@ async def test_auto_takes_what_a_local_server_has_whatever_it_is_called(
         model, name, _ = await open_model("auto", ModelSettings(folder=tmp_path), None, around)
     assert name == spec
     assert not isinstance(model, EmbeddedModel)
+
+
+async def test_a_name_without_a_provider_is_looked_for_on_the_servers(nobody: dict[str, str], tmp_path: Path) -> None:
+    names = ("qwen3:8b", "hf.co/a/B-GGUF:Q4_K_M", "Qwen/Qwen3-8B")
+    async with FakeOpenAI(models=[{"id": name} for name in names]) as server:
+        around = nobody | {"OLLAMA_HOST": server.url}
+        for wanted in names:
+            _, name, note = await open_model(wanted, ModelSettings(folder=tmp_path), None, around)
+            assert name == f"ollama/{wanted}"
+            assert note == f"using ollama/{wanted}, which its server calls {wanted}"
+        with pytest.raises(UsageError, match="not a model: 'qwen4'"):
+            await open_model("qwen4", ModelSettings(folder=tmp_path), None, around)
+    async with FakeOpenAI(models=[{"id": "/models/x.gguf"}]) as server:
+        _, name, _ = await open_model("/models/x.gguf", environment=nobody | {"LLAMA_SERVER_URL": server.url})
+        assert name == "llama-server/x.gguf"
+    with pytest.raises(UsageError, match=r"gguf//no/x\.gguf is the file, llama-server//no/x\.gguf a server's model"):
+        await open_model("/no/x.gguf", environment=nobody)
 
 
 async def test_auto_takes_the_file_of_most_parameters(nobody: dict[str, str], tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_commands_streams_are_one_but_for_the_bots_that_want_them_apart(bot: s
 
 def test_network() -> None:
     assert make_policy(options(net="none"), "ro").network.mode == "none"
-    network = make_policy(options(net="allow=pypi.org, files.pythonhosted.org:443"), "ro").network
+    network = make_policy(options(net="pypi.org, files.pythonhosted.org:443"), "ro").network
     assert (network.mode, network.hosts) == ("allow", ("pypi.org", "files.pythonhosted.org:443"))
 
 
@@ -84,7 +84,10 @@ def test_what_cannot_be_understood(given: dict[str, object]) -> None:
     ("given", "words"),
     [
         ({"net": "some"}, "'some' is not understood"),
-        ({"net": "allow="}, "'allow=' is not understood"),
+        ({"net": ""}, "'' is not understood"),
+        ({"net": "pypi.org,opne"}, "'opne' is not understood"),
+        ({"net": "allow="}, "write the hosts alone: HOST"),
+        ({"net": "allow=pypi.org"}, "write the hosts alone: pypi.org"),
         ({"memory": "much"}, "not a size: 'much'"),
         ({"memory": "1M"}, "1M is 1048576 bytes: at least 8M"),
         ({"disk": "much"}, "not a size: 'much'"),

@@ -78,18 +78,17 @@ async def test_read_file_names_the_tool_for_what_is_no_text(tmp_path: Path) -> N
 
 @pytest.mark.anyio
 async def test_pages_are_held_to_the_rules_of_net_and_on_record(tmp_path: Path, site: Site) -> None:
-    """localhost is on the list, but this machine is nobody's to ask for."""
+    """A service of this machine is reached by its one name."""
     asked = [say("read_page", url=f"http://{host}:{site.port}/tea") for host in ("localhost", "evil.test", "127.0.0.1")]
-    tools: dict[str, Any] = {"tool": ("read_page",), "net": f"allow=localhost:{site.port}"}
+    tools: dict[str, Any] = {"tool": ("read_page",), "net": f"localhost:{site.port}"}
     _, events, said = await do(tmp_path, *asked, **tools)
-    assert "localhost has the address" in said[0]
-    assert "which is not public" in said[0]
+    assert "'Tea', HTML" in said[0]
     assert said[1] == "evil.test is not on the --net allow list"
     assert "is an address" in said[2]
-    assert site.got == []
+    assert site.got == ["/tea"]
     requests = [event for event in events if isinstance(event, NetworkRequested)]
     assert [(event.host, event.verdict) for event in requests] == [
-        ("localhost", "refused"), ("evil.test", "refused"), (f"http://127.0.0.1:{site.port}/tea", "refused"),
+        ("localhost", "allowed"), ("evil.test", "refused"), ("127.0.0.1", "refused"),
     ]  # fmt: skip
 
 

@@ -161,11 +161,18 @@ def test_scratch_size_comes_from_the_policy() -> None:
 
 
 @pytest.mark.parametrize("mode", ["allow", "open"])
-def test_a_network_is_variables_and_no_interface(mode: Literal["allow", "open"]) -> None:
+def test_a_network_is_variables_and_a_loopback_of_its_own_by_the_launcher(mode: Literal["allow", "open"]) -> None:
     policy = Policy(network=Network(mode=mode), environment={"no_proxy": "mine"})
     given = bubblewrap_argv(policy, [], USER)
     assert "--unshare-all" in given
-    assert "--share-net" not in given
+    assert "--share-net" in given
+    operations = launch_operations(policy, [], USER, Launch(1, 1001))
+    at = operations.index("netns")
+    assert operations[at + 1 : at + 4] == ["write", "/mnt/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"]
+    assert operations.index("pidns") < at < operations.index("root")
+    for without in (bubblewrap_argv(Policy(), [], USER), launch_operations(Policy(), [], USER, Launch(1, 1001))):
+        assert "--share-net" not in without
+        assert "netns" not in without
     proxy = "http://127.0.0.1:3128"
     for name, value in (("http_proxy", proxy), ("https_proxy", proxy), ("HTTPS_PROXY", proxy), ("no_proxy", "mine")):
         at = given.index(name)

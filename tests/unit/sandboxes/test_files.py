@@ -12,7 +12,7 @@ import pytest
 
 from stockade_sandbox import Sandbox
 from stockade_sandbox.errors import ActionFailed
-from stockade_sandbox.files import _unpack
+from stockade_sandbox.files import unpack
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +219,7 @@ def test_who_believes_an_archive_writes_outside(way: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("way", LEADING_OUT)
 def test_an_archive_writes_nothing_outside(way: str, tmp_path: Path) -> None:
     try:
-        left = _unpack(archive(LEADING_OUT[way], tmp_path), tmp_path / "target", 1 << 20)
+        left = unpack(archive(LEADING_OUT[way], tmp_path), tmp_path / "target", 1 << 20)
     except ActionFailed:
         left = ()
     assert [path.name for path in tmp_path.iterdir()] in ([], ["target"]), left
@@ -227,15 +227,15 @@ def test_an_archive_writes_nothing_outside(way: str, tmp_path: Path) -> None:
 
 def test_an_archive_that_is_none_or_has_devices_or_is_larger_than_it_looks(tmp_path: Path) -> None:
     with pytest.raises(ActionFailed):
-        _unpack(io.BytesIO(os.urandom(5000)), tmp_path / "noise", 1 << 20)
+        unpack(io.BytesIO(os.urandom(5000)), tmp_path / "noise", 1 << 20)
     devices = [
         member("dev", tarfile.CHRTYPE),
         member("pipe", tarfile.FIFOTYPE),
         member("hard", tarfile.LNKTYPE, "/etc/passwd"),
     ]
     with pytest.raises(ActionFailed):
-        _unpack(archive(devices, tmp_path), tmp_path / "devices", 1 << 20)
-    assert _unpack(archive(devices[:2], tmp_path), tmp_path / "two", 1 << 20) == ("dev", "pipe")
+        unpack(archive(devices, tmp_path), tmp_path / "devices", 1 << 20)
+    assert unpack(archive(devices[:2], tmp_path), tmp_path / "two", 1 << 20) == ("dev", "pipe")
     sparse = b"".join((
         member("big", tarfile.GNUTYPE_SPARSE, size=0).tobuf(tarfile.GNU_FORMAT)[:386],
         b"0" * 11 + b"\0" + b"0" * 11 + b"\0" + b"\0" * 72 + b"\0" + b"77777777777\0" + b"\0" * 17,
@@ -244,7 +244,7 @@ def test_an_archive_that_is_none_or_has_devices_or_is_larger_than_it_looks(tmp_p
     head[148:156] = b" " * 8
     head[148:156] = b"%06o\0 " % sum(head)
     with pytest.raises((ActionFailed, OSError)):
-        _unpack(io.BytesIO(bytes(head) + b"\0" * 1024), tmp_path / "sparse", 1 << 20)
+        unpack(io.BytesIO(bytes(head) + b"\0" * 1024), tmp_path / "sparse", 1 << 20)
     assert sum(path.stat().st_blocks for path in tmp_path.rglob("*")) < 100
 
 
@@ -282,7 +282,7 @@ def test_who_believes_headers_is_led_astray() -> None:
 @pytest.mark.parametrize("sent", [BACK, NESTED, LOOP, [LONG]])
 def test_headers_that_lead_astray_are_refused(sent: list[tarfile.TarInfo], tmp_path: Path) -> None:
     with pytest.raises(ActionFailed):
-        _unpack(headers(*sent), tmp_path / "target", 1 << 20)
+        unpack(headers(*sent), tmp_path / "target", 1 << 20)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -293,4 +293,4 @@ def test_what_is_packed_smaller_is_no_archive(form: str, tmp_path: Path) -> None
         out.addfile(member("zeros", size=1 << 20), io.BytesIO(bytes(1 << 20)))
     data.seek(0)
     with pytest.raises(ActionFailed):
-        _unpack(data, tmp_path / "target", 1 << 30)
+        unpack(data, tmp_path / "target", 1 << 30)

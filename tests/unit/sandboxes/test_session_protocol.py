@@ -48,8 +48,10 @@ def _wire(reply: Reply) -> bytes:
         kind, payload = 9, struct.pack("<3I", reply.number, reply.status, reply.flags) + reply.error.encode() + b"\0"
     elif isinstance(reply, Exports):
         kind, payload = 10, reply.text
-    elif isinstance(reply, Opened | Closed):
-        kind, payload = 5 if isinstance(reply, Opened) else 8, struct.pack("<I", reply.number)
+    elif isinstance(reply, Opened):
+        kind, payload = 5, struct.pack("<3I", *reply)
+    elif isinstance(reply, Closed):
+        kind, payload = 8, struct.pack("<I", reply.number)
     else:
         assert isinstance(reply, Done)
         strings = reply.cwd.encode() + b"\0" + reply.error.encode()
@@ -63,7 +65,7 @@ REPLIES: st.SearchStrategy[Reply] = st.one_of(
     st.builds(Hello, WORDS, WORDS),
     st.builds(Out, WORDS, st.sampled_from([1, 2]), st.binary(max_size=50)),
     st.builds(Listening, TEXT),
-    st.builds(Opened, WORDS),
+    st.builds(Opened, WORDS, WORDS, WORDS),
     st.builds(Data, WORDS, st.binary(max_size=50)),
     st.builds(Taken, WORDS, WORDS),
     st.builds(Closed, WORDS),

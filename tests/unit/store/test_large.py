@@ -8,8 +8,9 @@ import pytest
 from stockade.core.actions import FileContent
 from stockade.core.errors import StoreFailed
 from stockade.core.events import ActionFinished, RunEvent
+from stockade.store.blobs import BlobFolder, Large
 from stockade.store.record import SQLRecord
-from stockade.store.rows import LARGE_BYTES, BlobFolder, Large, encode
+from stockade.store.rows import LARGE_BYTES, encode
 from stockade.store.sqlite import SQLiteStore, large_outputs
 from stockade.testing.conformance.store import first
 from stockade_sandbox.results import Chunk, CommandOutput

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -42,7 +43,7 @@ def driver(where: str) -> "subprocess.Popen[str]":
 
 async def _say_elsewhere(store: SQLRecord, silent_s: float) -> None:
     """As if the lease were held on another machine, without a sign for so long."""
-    there = Holder(host="elsewhere", pid=1, began=1, boot="another").model_dump_json()
+    there = Holder(host="elsewhere", pid=1, began=1, boot="another").json
     sql = f"UPDATE leases SET holder=?, seen={store._db.now} - ? WHERE run_id='r'"
     await store._writer.write(lambda: store._db.execute(sql, (there, silent_s)))
 
@@ -154,15 +155,15 @@ async def test_a_driver_gives_signs_while_it_waits(open_again: OpenAgain) -> Non
 def test_a_process_id_that_was_given_again_is_another_process() -> None:
     with holding() as me:
         assert me.is_alive(1e9)
-        assert not me.model_copy(update={"began": me.began - 1}).is_alive(0)
-        assert not me.model_copy(update={"pid": 2**22 + 1}).is_alive(0)
+        assert not replace(me, began=me.began - 1).is_alive(0)
+        assert not replace(me, pid=2**22 + 1).is_alive(0)
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as later:  # than this one, by more than a clock tick
-            assert not me.model_copy(update={"pid": later.pid}).is_alive(0)
+            assert not replace(me, pid=later.pid).is_alive(0)
     assert not me.is_alive(0)
 
 
 def test_elsewhere_only_time_tells() -> None:
-    there = this_process().model_copy(update={"boot": "another"})
+    there = replace(this_process(), boot="another")
     assert there.is_alive(LEASE_S - 1)
     assert not there.is_alive(LEASE_S + 1)
-    assert not this_process().model_copy(update={"boot": ""}).is_alive(LEASE_S + 1)
+    assert not replace(this_process(), boot="").is_alive(LEASE_S + 1)

@@ -273,3 +273,13 @@ async def test_what_is_committed_together_is_synced_when_one_of_it_must_be(tmp_p
                 await anyio.lowlevel.checkpoint()
                 go_on.set()
             assert db.levels == [level]
+
+
+def test_a_new_record_is_its_owners_alone_whatever_folder_it_lies_in(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    store = SQLiteStore(tmp_path / "runs.db")
+    anyio.run(store.append, "a", [first("a")])
+    modes = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(modes, 0)
+    assert {"runs.db", "runs.db-wal"} <= modes.keys()
+    anyio.run(store.close)

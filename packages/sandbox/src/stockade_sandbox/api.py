@@ -35,9 +35,10 @@ class AsyncSandbox(Files):
     """`async with AsyncSandbox(folder="data:ro", net=["pypi.org"]) as box`. Commands of the shell wait for each
     other; programs are done at once, as they are asked for.
 
-    `policy` replaces `folder` and `net`. With `keep` it outlives its maker: a process of its own has it until
-    `destroy`, or until nobody has used it for `expires_s`; leaving lets go of it, and `attach` takes it up again.
-    With a network it is ended (`apply`, `close`, `destroy`) by the task that entered it; Sandbox sees to that.
+    `credentials` are secrets that never enter, NAME@HOST[:HEADER]. `policy` replaces these three. With `keep` it
+    outlives its maker: a process of its own has it until `destroy`, or until nobody has used it for `expires_s`;
+    leaving lets go of it, and `attach` takes it up again. With a network it is ended (`apply`, `close`, `destroy`) by
+    the task that entered it; Sandbox sees to that.
 
     Raises UsageError here; entering raises UsageError, PolicyNotEnforceable and SandboxFailed; every call SandboxDied.
     """
@@ -47,18 +48,19 @@ class AsyncSandbox(Files):
         folder: str | Path | None = None,
         net: Sequence[str] = (),
         *,
+        credentials: Sequence[str] = (),
         policy: Policy | None = None,
         backend: str | Backend = DEFAULT,
         keep: bool = False,
         expires_s: float = DAY_S,
     ) -> None:
-        if policy is not None and (folder is not None or net):
-            raise UsageError("folder= and net= are parts of a policy", "give either them or policy=")
+        if policy is not None and (folder is not None or net or credentials):
+            raise UsageError("folder=, net= and credentials= are parts of a policy", "give either them or policy=")
         if keep and not isinstance(backend, str):
             raise UsageError("keep= goes with the name of a backend", "its holder is another process")
         if keep and expires_s <= 0:
             raise UsageError(f"expires_s={expires_s} is no time", "give seconds: 3600 is an hour")
-        self.policy = policy or policy_of(folder, net)
+        self.policy = policy or policy_of(folder, net, credentials)
         self._backend = backend if isinstance(backend, Backend) else backend_named(backend)
         self._keep = (backend, expires_s) if keep and isinstance(backend, str) else None
         self._kept: Kept | None = None
@@ -157,10 +159,14 @@ class AsyncSandbox(Files):
 
     async def _end(self) -> None:
         """Nothing runs in it any more, and its layers are gone; what undo needs stays."""
-        with anyio.CancelScope(shield=True):
-            await self._stop()
-            if self._base is not None:
-                await to_thread.run_sync(self._throw_away, self._base)
+        try:
+            if self._task is not None:  # its proxy's tasks were begun outside of the scope below
+                await self._stop()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._stop()
+                if self._base is not None:
+                    await to_thread.run_sync(self._throw_away, self._base)
 
     async def _stop(self) -> None:
         if self._task not in (None, anyio.get_current_task().id):
@@ -371,7 +377,7 @@ class AsyncSandbox(Files):
     def _apply(self, *, flagged: bool, force: bool, merge: bool) -> tuple[str, ...]:
         review, done = self._reviewer(), list[str]()
         for layer in self.layers:
-            chosen = [one for one in review.changes(layer) if not one.refused and (flagged or not one.flagged)]
+            chosen = [one for one in review.changes(layer) if not one.refused and (flagged or not one.held)]
             if chosen:
                 done += review.apply(layer, chosen, force=force, merge=merge)
         return tuple(done)

@@ -44,12 +44,15 @@ class Sandbox(Twin[AsyncSandbox]):
         folder: str | Path | None = None,
         net: Sequence[str] = (),
         *,
+        credentials: Sequence[str] = (),
         policy: Policy | None = None,
         backend: str | Backend = DEFAULT,
         keep: bool = False,
         expires_s: float = DAY_S,
     ) -> None:
-        self._awaited = AsyncSandbox(folder, net, policy=policy, backend=backend, keep=keep, expires_s=expires_s)
+        self._awaited = AsyncSandbox(
+            folder, net, credentials=credentials, policy=policy, backend=backend, keep=keep, expires_s=expires_s
+        )
         self._portal: BlockingPortal | None = None
         self._stack = ExitStack()
 

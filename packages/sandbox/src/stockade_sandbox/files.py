@@ -165,7 +165,7 @@ class Files(ABC):
                     got.write(piece)
             got.seek(0)
             if not is_file:
-                return await to_thread.run_sync(_unpack, got, Path(host), max_bytes)
+                return await to_thread.run_sync(unpack, got, Path(host), max_bytes)
             await to_thread.run_sync(_put, got, str(host), found.mode & 0o777)
             return ()
 
@@ -271,7 +271,7 @@ class _Archive(io.RawIOBase):
         return self._file.tell()
 
 
-def _unpack(file: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
+def unpack(file: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
     """ActionFailed for what is no archive of a folder. Where it fails, `target` is gone again."""
     target.mkdir()
     root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -282,7 +282,7 @@ def _unpack(file: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
                 packed.members.clear()  # type: ignore[attr-defined]  # millions would fill the memory
                 parts = [part for part in member.name.split("/") if part not in ("", ".")]
                 if ".." in parts or member.name.startswith("/") or member.size < 0:
-                    raise ActionFailed(f"the sandbox sent {member.name!r}, which is no name or no file of a folder")
+                    raise ActionFailed(f"the archive holds {member.name!r}, which is no name or no file of a folder")
                 if member.isreg() and (room := room - member.size) < 0:
                     raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", "/".join(parts))
                 archive.room = member.size
@@ -292,7 +292,7 @@ def _unpack(file: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
     except BaseException as error:
         shutil.rmtree(target)
         if isinstance(error, (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError)):
-            raise ActionFailed(f"the sandbox sent no archive of the folder: {error}") from None
+            raise ActionFailed(f"no archive of a folder: {error}") from None
         raise
     finally:
         os.close(root)
@@ -328,7 +328,7 @@ def _placed(packed: tarfile.TarFile, member: tarfile.TarInfo, parts: list[str], 
         else:
             return False
     except (NotADirectoryError, FileNotFoundError, FileExistsError) as error:
-        raise ActionFailed(f"the sandbox sent {member.name!r} twice, or below what is no folder") from error
+        raise ActionFailed(f"the archive holds {member.name!r} twice, or below what is no folder") from error
     finally:
         if at >= 0:
             os.close(at)

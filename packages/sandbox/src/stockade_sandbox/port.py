@@ -1,6 +1,6 @@
 """What a sandbox is to whoever uses it: small Protocols. Conformance suites are in stockade.testing.conformance."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,6 +64,15 @@ class Sandbox(Resource, Protocol):
     ) -> ExecResult:
         """A program in the shell's current folder, not in the shell: for file actions, tools and checks."""
         ...
+
+
+@runtime_checkable
+class RecordsFirst(Protocol):
+    """A sandbox that lends the user's ssh-agent. Before each signature it tells `on_network` and awaits `on_record`,
+    which ends when all that was told is on record.
+    """
+
+    on_record: Callable[[], Awaitable[None]] | None
 
 
 OnProgress = Callable[[str, int, int], None]
@@ -218,6 +227,25 @@ class Freezable(Protocol):
         ...
 
 
+class Doorkeeper(Protocol):
+    """May let out what the list of the network does not have, by the rule that is missing: HOST or HOST:PORT."""
+
+    def may(self, rule: str) -> bool:
+        """Whether `allows` could say yes."""
+        ...
+
+    async def allows(self, rule: str) -> bool:
+        """Waits for whoever decides. What it says is on record then."""
+        ...
+
+
+@runtime_checkable
+class HasDoorkeeper(Protocol):
+    """A sandbox whose proxy asks one, which is set before entering, for names that are not on its list."""
+
+    doorkeeper: Doorkeeper | None
+
+
 OnOutput = Callable[[Stream, bytes], None]
 """Called in the event loop with each piece that the shell's command writes, as it comes; must not block."""
 
@@ -281,6 +309,10 @@ class Differ(Protocol):
         """Both sides of a file that can be decided on by hunk."""
         ...
 
+    def content(self, layer: FolderLayer, change: Change) -> bytes | None:
+        """A text file as the bot made it; None for any other."""
+        ...
+
     def renames(self, layer: FolderLayer, changes: Iterable[Change]) -> dict[str, Renamed]:
         """Of the new files among these, by path, those that are old ones under another name."""
         ...
@@ -334,8 +366,14 @@ class Reviewer(Differ, Protocol):
         """All that was applied of a layer is taken back, also when the layer itself is gone."""
         ...
 
-    def redo(self, layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
-        """What was taken back is applied again, where the layer is gone."""
+    def redo(
+        self,
+        layer: FolderLayer,
+        changes: Iterable[Change] | None = None,
+        contents: Mapping[str, bytes] | None = None,
+        **how: Unpack[Deciding],
+    ) -> Moved:
+        """What was taken back is applied again where the layer is gone; or some of it. `contents` as of apply."""
         ...
 
     def holding(self, layers: Iterable[FolderLayer]) -> AbstractContextManager[None]:

@@ -89,7 +89,8 @@ class NetworkRequest:
 
     `host` is what was asked for, as printable ASCII; empty when even that could not be read. `status` is HTTP's, 0 when
     there was none. `reason` says why it was refused, or how an allowed one failed. Bytes are those exchanged with the
-    server.
+    server. `credential` names the credentials whose values the proxy put in, with commas between them. `allow` is the
+    rule of `--net` that was missing.
     """
 
     at: float
@@ -102,6 +103,8 @@ class NetworkRequest:
     bytes_up: int = 0
     bytes_down: int = 0
     duration_s: float = 0.0
+    credential: str = ""
+    allow: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,8 @@ class Change:
     """One path below the folder, `/`-separated, relative.
 
     `refused`: why applying it is not possible at all (a device, a way out of the folder).
-    `flagged`: why a person should look at it first (it would run on the host later).
+    `flagged`: why a person should look at it first (it would run on the host later). `held`: it would by itself, and is
+    left out of an apply that does not name it.
     `size` and `mode` are those after the change; `target` is a symlink's.
     """
 
@@ -141,6 +145,7 @@ class Change:
     removed_lines: int = 0
     refused: str | None = None
     flagged: str | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Stockade runs LLM agents where they can do no harm.
+"""Stockade runs LLM agents in sealed sandboxes; you review the diff before your files change.
 
 `WritingBot(folder="demo").run("Write the number of lines of data.csv into count.txt")` gives a result with an answer, a
 diff, and `apply()`; see docs/bots.md.

@@ -1,7 +1,7 @@
 """What a bot changed and nobody decided on yet: found, applied to the folder, or thrown away."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
@@ -47,17 +47,17 @@ class Pending:
 
 @dataclass(slots=True)
 class Applied:
-    """What `apply` did. `refused` can never be applied; `flagged` were left for a user to look at; `conflicts` are
-    paths that could not be merged with the host's side, with the reason."""
+    """What `apply` did. `refused` can never be applied; `held` would run by themselves on the host, and were left for a
+    user to name; `conflicts` are paths that could not be merged with the host's side, with the reason."""
 
     paths: list[str] = field(default_factory=list)
     refused: list[Change] = field(default_factory=list)
-    flagged: list[Change] = field(default_factory=list)
+    held: list[Change] = field(default_factory=list)
     conflicts: dict[str, str] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
-        return not (self.refused or self.flagged or self.conflicts)
+        return not (self.refused or self.held or self.conflicts)
 
 
 @dataclass(slots=True)
@@ -102,7 +102,8 @@ def facts(events: Sequence[RunEvent]) -> RunFacts:
                 result.applied, result.undone = event, None
                 applied.update(event.paths)
                 changed = result.finished.changes if result.finished else ()
-                result.wrote = any(change.path not in applied for change in changed)
+                left = any(_shown(result.layers, change).isdisjoint(applied) for change in changed)
+                result.wrote = result.wrote and left  # once all was applied, the journals have it
             case ChangesUndone():
                 applied.difference_update(event.paths)
                 result.undone, result.applied = event, result.applied if applied else None
@@ -111,6 +112,11 @@ def facts(events: Sequence[RunEvent]) -> RunFacts:
             case _:
                 pass
     return result
+
+
+def _shown(layers: Iterable[FolderLayer], change: Change) -> set[str]:
+    """How a change can be called when it is applied: of which folder it is, the end of a run does not say."""
+    return {change.path, *(shown_path(layer.inside, change.path) for layer in layers)}
 
 
 def went_down(events: Sequence[RunEvent]) -> bool:
@@ -171,17 +177,17 @@ def apply(
     flagged: bool,
     **how: Unpack[Applying],
 ) -> None:
-    """Apply what can be applied, noting it in `done` as it goes. A layer with nothing left in it is removed.
+    """Apply what can be applied, noting it in `done` as it goes. With nothing left in any layer they are removed.
 
     `record` puts on record what is applied, before it is. ChangedOnHost when the host has other content than the run
     met: nothing of that folder is written then. `merge`: what both changed is merged, and what cannot be is left;
     `force`: the bot's is written over the host's.
     """
-    over: list[FolderLayer] = []
-    for one in work:
-        chosen = [change for change in one.changes if not change.refused and (flagged or not change.flagged)]
+    over, seen = list[FolderLayer](), list(work)
+    for one in seen:
+        chosen = [change for change in one.changes if not change.refused and (flagged or not change.held)]
         done.refused += [change for change in one.changes if change.refused]
-        done.flagged += [change for change in one.changes if change.flagged and not (flagged or change.refused)]
+        done.held += [change for change in one.changes if change.held and not (flagged or change.refused)]
         if how.get("merge") and not how.get("force"):
             left = reviewer.conflicts(one.layer, chosen, merge=True)
             chosen = [change for change in chosen if change.path not in left]
@@ -192,21 +198,50 @@ def apply(
             done.paths += [shown_path(one.layer.inside, path) for path in paths]
         if not reviewer.changes(one.layer) if one.part else len(chosen) == len(one.changes):
             over.append(one.layer)
-    discard(reviewer, over)
+    if len(over) == len(seen):  # until then the others' place says where to go on
+        discard(reviewer, over)
 
 
-def move(reviewer: Reviewer, layers: Iterable[FolderLayer], *, back: bool, **how: Unpack[Deciding]) -> Moved:
+def released(work: Iterable[Pending], names: Container[str]) -> list[Pending]:
+    """What of it is held back is so no more where it is one of `names`, as they are shown."""
+    result = list[Pending]()
+    for one in work:
+        shown = ((change, shown_path(one.layer.inside, change.path)) for change in one.changes)
+        changes = tuple(replace(change, held=change.held and name not in names) for change, name in shown)
+        result.append(replace(one, changes=changes))
+    return result
+
+
+def move(
+    reviewer: Reviewer,
+    layers: Iterable[FolderLayer],
+    *,
+    back: bool,
+    work: Iterable[Pending] | None = None,
+    **how: Unpack[Deciding],
+) -> Moved:
     """Take `back` what was applied, as far as it is still so, the last first; or apply again what was taken back, where
-    the layer is gone. `force`: also what was edited since.
+    the layer is gone, or only `work` of it. `force`: also what was edited since.
     """
     result = Moved()
     if back:
         for layer in reversed(list(layers)):
             result.add(reviewer.undo(layer, **how))
+    elif work is not None:
+        for one in work:
+            result.add(reviewer.redo(one.layer, one.changes, one.contents, **how))
     else:
         for layer in filter(lambda one: one.is_lost, layers):
             result.add(reviewer.redo(layer, **how))
     return result
+
+
+def taken_back(differ: Differ, events: Sequence[RunEvent]) -> list[Pending]:
+    """What was applied and is not so now, of layers that are gone: it can be applied again. FolderMoved."""
+    if not any(isinstance(event, ChangesUndone) for event in events):
+        return []
+    work = (Pending(layer, differ.changes(layer)) for layer in facts(events).layers if layer.is_lost)
+    return [one for one in work if one.changes]
 
 
 def complete(reviewer: Reviewer, events: Sequence[RunEvent], record: Record) -> list[RunEvent]:
@@ -218,6 +253,12 @@ def complete(reviewer: Reviewer, events: Sequence[RunEvent], record: Record) -> 
     for event in sorted(missing, key=lambda event: event.at):
         record(event)
     return [*events, *missing]
+
+
+def discard_decided(reviewer: Reviewer, layers: Sequence[FolderLayer]) -> None:
+    """All of a run's layers once nothing in them is to be decided on: one that is gone alone would count as lost."""
+    if not pending(reviewer, layers):
+        discard(reviewer, layers)
 
 
 def discard(reviewer: Reviewer, layers: Iterable[FolderLayer]) -> None:

@@ -3,18 +3,34 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from stockade.core.errors import StoreFailed
 from stockade.paths import run_dir
 from stockade_sandbox.locks import lock as flock
 from stockade_sandbox.locks import open_lock, try_lock
+from stockade_sandbox.processes import start_time
 
 _LOCK, _HOLDER = "lock", "sandbox"
+LOG, CONTROL, LIVE = "log", "control", "live"
+"""Of a detached run: all that it writes, and the socket at which its user attaches; of any other the socket that tells
+what its commands write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The process of a run that ends it in order at SIGTERM. `pidfd` is readable when it is gone."""
+
+    pidfd: int
+    detached: bool
 
 
 @contextlib.contextmanager
-def lock(run_id: str) -> Iterator[None]:
-    """Inside, `is_locked(run_id)`. What is left of the run's folder goes when it is empty."""
+def lock(run_id: str, *, stoppable: bool = False, detached: bool = False) -> Iterator[None]:
+    """Inside, `is_locked(run_id)`. What is left of the run's folder goes when it is empty.
+
+    `stoppable`: this process has no other run, and ends it in order at SIGTERM.
+    """
     folder = run_dir(run_id)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -23,9 +39,13 @@ def lock(run_id: str) -> Iterator[None]:
         raise StoreFailed(f"the run's folder {folder} cannot be made: {error.strerror}") from None
     try:
         flock(descriptor)
+        words = f"{os.getpid()} {start_time(os.getpid())} {detached:d}" if stoppable else ""
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, words.encode())
         yield
     finally:
-        (folder / _LOCK).unlink(missing_ok=True)
+        for name in (_LOCK, LOG, CONTROL, LIVE):
+            (folder / name).unlink(missing_ok=True)
         os.close(descriptor)
         cleanup(run_id)
 
@@ -42,16 +62,29 @@ def is_locked(run_id: str) -> bool:
         os.close(descriptor)
 
 
+def driver_of(run_id: str) -> Driver | None:
+    """Who drives it, where that is a process of this machine that can be told to stop; else None."""
+    try:
+        pid, began, detached = map(int, (run_dir(run_id) / _LOCK).read_text().split())
+        pidfd = os.pidfd_open(pid)
+    except (OSError, ValueError):
+        return None
+    if start_time(pid, zombies=False) == began and is_locked(run_id):
+        return Driver(pidfd, bool(detached))
+    os.close(pidfd)
+    return None
+
+
 def status_now(run_id: str, status: str, driver: str | None = None) -> str:
     """`running` of a process that is gone is `interrupted`. `driver`: who holds the lease, here or elsewhere."""
     return "interrupted" if status == "running" and driver is None and not is_locked(run_id) else status
 
 
 def cleanup(run_id: str) -> None:
-    """Remove the run's folder when nothing but a dead lock, and a note of whose sandbox it was, is in it."""
-    folder = run_dir(run_id)
+    """Remove the run's folder when nothing but what a process that is gone left of itself is in it."""
+    folder, left = run_dir(run_id), (_LOCK, _HOLDER, LOG, CONTROL, LIVE)
     with contextlib.suppress(OSError):
-        if not is_locked(run_id) and set(os.listdir(folder)) <= {_LOCK, _HOLDER}:
-            for name in (_LOCK, _HOLDER):
+        if not is_locked(run_id) and set(os.listdir(folder)) <= {*left}:
+            for name in left:
                 (folder / name).unlink(missing_ok=True)
         folder.rmdir()

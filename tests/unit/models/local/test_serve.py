@@ -77,7 +77,7 @@ async def test_what_cannot_be_served(smollm2: Path) -> None:
         with pytest.raises(UsageError, match="a key is printable"):
             async with served(f"gguf/{smollm2}", SMALL, api_key=key):
                 pass
-    with pytest.raises(UsageError, match="not a model of the embedded server"):
+    with pytest.raises(UsageError, match="is not a model that is served from here"):
         async with served("ollama/x", SMALL):
             pass
 

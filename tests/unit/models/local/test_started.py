@@ -1,5 +1,6 @@
 """Servers that are started from a path, and ended with their last user."""
 
+import json
 import os
 import signal
 import sys
@@ -12,6 +13,8 @@ import pytest
 from stockade.core.errors import ModelUnavailable, UsageError
 from stockade.models.local import launch_spec
 from stockade.models.local.embedded import EmbeddedModel
+from stockade.models.local.server import served
+from stockade.models.openai import OpenAIModel
 from stockade.models.providers import parse_name
 from stockade.models.settings import ModelSettings
 from stockade.runtime.models import open_model
@@ -98,7 +101,9 @@ async def test_a_llamafile_is_started_asked_and_ended(serving: Path) -> None:
     await gone(pid)
 
 
-@pytest.mark.parametrize("script", ["echo 'error: no such model' >&2; exit 3", "exit 0", "kill -9 $$"])
+@pytest.mark.parametrize(
+    "script", ["echo 'error: no such model' >&2; exit 3", "exit 0", "kill -9 $$", "echo begun >&2; kill -ILL $$"]
+)
 async def test_a_program_that_does_not_serve_is_told_in_one_line(program: Program, script: str) -> None:
     path = program(script)
     with pytest.raises(ModelUnavailable) as caught:
@@ -106,7 +111,8 @@ async def test_a_program_that_does_not_serve_is_told_in_one_line(program: Progra
             pass
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert "no such model" in str(caught.value) or "echo" not in script
+    for told, said in (("such", "error: no such model"), ("ILL", "SIGILL (it was built for another processor): begun")):
+        assert told not in script or said in str(caught.value)
 
 
 async def test_a_program_that_is_never_ready_is_given_up(program: Program) -> None:
@@ -120,7 +126,7 @@ async def test_a_program_that_is_never_ready_is_given_up(program: Program) -> No
 async def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="there is no file"):
         await open_model(f"llamafile/{tmp_path}/none.llamafile")
-    with pytest.raises(ModelUnavailable, match="cannot read the model file"):
+    with pytest.raises(ModelUnavailable, match=r"has a model .* and there is no such file to start one with"):
         await open_model(f"llama-server/{tmp_path}/none.gguf")
 
 
@@ -193,3 +199,41 @@ async def test_a_server_that_dies_is_started_again(tmp_path: Path, provider: str
 
 def test_a_name_is_a_server_that_runs_already() -> None:
     assert not parse_name("llama-server/model.gguf").is_path
+
+
+async def test_a_llamafile_is_served_to_other_programs(serving: Path) -> None:
+    """At the port and with the key that were asked for; a run of the same file shares it; gone at the end."""
+    path, port = serving, launch_spec.free_port()
+    async with served(f"llamafile/{path}", ModelSettings(), port=port, api_key="a-key") as server:
+        assert (server.base_url, server.api_key) == (f"http://127.0.0.1:{port}/v1", "a-key")
+        async with OpenAIModel(server.base_url, "any", "a-key") as asked:
+            told = json.loads((await asked.ask(question())).content)
+        assert told["argv"][0] == "--server"
+        assert (told["key"], told["ours"]) == ("Bearer a-key", "a-key")
+        async with EmbeddedModel(path, "m", "llamafile", trusted=True, program=path) as run:
+            assert run.server.pid == server.pid
+        pid = server.pid or 0
+    await gone(pid)
+
+
+@pytest.mark.usefixtures("stock")
+async def test_a_stock_llama_server_is_served_to_other_programs(tmp_path: Path) -> None:
+    async with served(f"llama-server/{tmp_path}/m.gguf", ModelSettings(ctx_size=1024), api_key="k") as server:
+        async with OpenAIModel(server.base_url, "any", "k") as asked:
+            told = json.loads((await asked.ask(question())).content)
+    assert told["argv"][told["argv"].index("--model") + 1] == str(tmp_path / "m.gguf")
+    assert told["argv"][told["argv"].index("--alias") + 1] == "m"
+
+
+async def test_what_cannot_be_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m.gguf").write_bytes(gguf())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for spec, words in (
+        ("ollama/x", "is not a model that is served from here"),
+        ("llamafile/x", "is not a model that is served from here"),
+        (f"llamafile/{tmp_path}/none", "there is no file"),
+        (f"llama-server/{tmp_path}/m.gguf", "no llama-server on PATH"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            async with served(spec, ModelSettings()):
+                pass

@@ -249,7 +249,7 @@ async def test_requirements_without_a_network(tmp_path: Path) -> None:
     needs = "### Requirements\nno-such-thing-9\n### Code\n```python\nimport no_such_thing_9\n```"
     done = await code(tmp_path, [needs] * 2, "Do it.", plan=Plan(repairs=1, fresh_starts=0))
     assert "use the standard library only" in done.model.requests[1].messages[3].content
-    assert "--net allow=pypi.org" in done.finished.detail
+    assert "--net pypi.org" in done.finished.detail
 
 
 def wheel(folder: Path, name: str) -> Path:
@@ -267,7 +267,7 @@ def wheel(folder: Path, name: str) -> Path:
 async def test_a_library_is_installed_for_those_that_declare_it_and_for_no_other(tmp_path: Path) -> None:
     """By pip in the sandbox; from a folder, for the tests have no network. PyCapsule kept an old requirements.txt."""
     options = RunSpec(
-        net="allow=localhost:9",
+        net="localhost:9",
         copy=(f"{wheel(tmp_path / 'wheels', 'sevens')}:/copied/wheels",),
         env=("PIP_NO_INDEX=1", "PIP_FIND_LINKS=/copied/wheels"),
     )
@@ -287,7 +287,7 @@ async def test_an_installation_that_fails_is_seen_and_told(tmp_path: Path) -> No
     """PyCapsule's script went on after a failed pip."""
     needs = "### Requirements\nno-such-thing-9\n### Code\n```python\nprint('ran all the same')\n```"
     done = await code(
-        tmp_path, [needs, "### Code\n```python\nprint(1)\n```"], "Print 1.", options=RunSpec(net="allow=localhost:9")
+        tmp_path, [needs, "### Code\n```python\nprint(1)\n```"], "Print 1.", options=RunSpec(net="localhost:9")
     )
     words = done.result.attempts[0].verdict.words
     assert "Nothing can be installed, for the network refuses it" in words

@@ -12,7 +12,7 @@ from stockade.loop.state import fold
 from stockade.paths import state_dir
 from stockade.plugins.planner.bot import DEFAULT_PROFILE, PLANNER, Overrides, Planner, Profile, prompt_of, with_fixed
 from stockade.runtime import factory
-from stockade.runtime.models import fast_environment
+from stockade.runtime.models import FAST, environment_of
 from stockade.runtime.spec import Objects, RunSpec
 from stockade.testing import MemoryStore
 from tests.support.fake_openai import FakeOpenAI, fails, says
@@ -124,11 +124,13 @@ async def test_a_secret_in_the_task_is_not_told_to_the_model(tmp_path: Path, mon
 
 def test_a_key_is_not_sent_to_another_server() -> None:
     environ = {"LLAMA_API_KEY": "s", "LLAMAFILE_URL": "http://a", "PATH": "/bin"}
-    assert fast_environment(environ) == environ
-    elsewhere = fast_environment({**environ, "FAST_LLAMAFILE_URL": "http://b"})
+    assert environment_of(FAST, environ) == environ
+    elsewhere = environment_of(FAST, {**environ, "FAST_LLAMAFILE_URL": "http://b"})
     assert elsewhere["LLAMAFILE_URL"] == "http://b"
     assert "LLAMA_API_KEY" not in elsewhere
-    assert fast_environment({**environ, "FAST_LLAMAFILE_URL": "b", "FAST_LLAMA_API_KEY": "f"})["LLAMA_API_KEY"] == "f"
+    assert (
+        environment_of(FAST, {**environ, "FAST_LLAMAFILE_URL": "b", "FAST_LLAMA_API_KEY": "f"})["LLAMA_API_KEY"] == "f"
+    )
 
 
 def test_directives_are_added_or_replaced() -> None:

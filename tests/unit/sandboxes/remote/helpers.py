@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteStream, SocketAttribute
 
 from stockade.core.ports import ExecResult, OnNetwork, Sandbox
@@ -12,20 +13,29 @@ from stockade_sandbox.backends.remote.allowed import Allowed
 from stockade_sandbox.backends.remote.client import Address
 from stockade_sandbox.backends.remote.server import Server
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.results import Chunk, CommandOutput
+from stockade_sandbox.port import OnOutput
+from stockade_sandbox.results import Chunk, CommandOutput, Stream
 
 TOKEN = b"both sides know these words, and nobody else does"
 _GONE = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class Box(MemorySandbox):
-    """Notes what was done. `hold` lets the commands `slow` wait for `go`."""
+    """Notes what was done. The command `slow` waits for `go`, and `talk N` writes N pieces, two at a time."""
+
+    on_output: OnOutput | None = None
 
     def __init__(self) -> None:
         super().__init__()
         self.go = anyio.Event()
         self.began = anyio.Event()
         self.fails: dict[str, Exception] = {}
+
+    def write(self, stream: Stream, data: bytes) -> bool:
+        """As a command does; whether anybody is shown it."""
+        if self.on_output is not None:
+            self.on_output(stream, data)
+        return self.on_output is not None
 
     async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
         self.ran.append(command)
@@ -34,6 +44,10 @@ class Box(MemorySandbox):
         if command == "slow":
             self.began.set()
             await self.go.wait()
+        for number in range(int(command.partition("talk ")[2] or 0)):
+            self.write("stderr" if number % 3 else "stdout", b"%d " % number)
+            if number % 2:
+                await anyio.lowlevel.checkpoint()
         return CommandOutput(exit_code=0, chunks=(Chunk.of("stdout", f"did {command}".encode()),), cwd="/workspace")
 
     async def exec(

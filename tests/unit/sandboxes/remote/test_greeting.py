@@ -36,7 +36,7 @@ async def answer_to(address: Address, *pieces: bytes) -> bytes:
 
 async def test_a_probe_needs_no_token_and_makes_no_sandbox() -> None:
     async with scene() as here:
-        assert await probe(here.address.host, here.address.port) == 1
+        assert await probe(here.address.host, here.address.port) == greeting.VERSION
         assert not here.boxes.made
 
 
@@ -59,7 +59,7 @@ async def test_a_server_without_the_token_is_not_believed() -> None:
     async def impostor(stream: anyio.abc.ByteStream) -> None:
         async with stream:
             await stream.receive()
-            await stream.send(word({"stockade": 1, "nonce": "00" * 32}))
+            await stream.send(word({"stockade": greeting.VERSION, "nonce": "00" * 32}))
             await stream.receive()
             await stream.send(word({"proof": "00" * 32}))
 
@@ -128,14 +128,14 @@ async def test_what_a_client_said_before_is_of_no_use_to_others() -> None:
         struct.pack("!I", MAX_WORD_BYTES + 1),
         struct.pack("!I", 2**32 - 1) + b"x" * 1000,
         word([1]),
-        word({"stockade": 2, "nonce": "00" * 32}),
-        word({"stockade": 1, "nonce": "short"}),
-        word({"stockade": 1, "nonce": ["00"] * 64}),
-        word({"stockade": 1}),
+        word({"stockade": greeting.VERSION + 1, "nonce": "00" * 32}),
+        word({"stockade": greeting.VERSION, "nonce": "short"}),
+        word({"stockade": greeting.VERSION, "nonce": ["00"] * 64}),
+        word({"stockade": greeting.VERSION}),
         struct.pack("!I", 300) + b"[" * 300,
         struct.pack("!I", 2) + b"\xff\xfe",
-        word({"stockade": 1, "nonce": "ab" * 32}) + word({"proof": None}),
-        word({"stockade": 1, "nonce": "ab" * 32}) + word({"proof": "x" * 64}),
+        word({"stockade": greeting.VERSION, "nonce": "ab" * 32}) + word({"proof": None}),
+        word({"stockade": greeting.VERSION, "nonce": "ab" * 32}) + word({"proof": "x" * 64}),
     ],
 )
 async def test_garbage_ends_that_connection_and_nothing_else(said: bytes) -> None:

@@ -99,6 +99,72 @@ async def test_a_connection_that_breaks_at_any_byte_does_everything_once(up: boo
     assert here.boxes.open == 0
 
 
+async def test_what_a_command_writes_is_shown_as_it_comes() -> None:
+    async with scene() as here, box_of(here) as box, anyio.create_task_group() as group:
+        seen, inner = list[tuple[str, bytes]](), here.boxes.made[0]
+        await box.run("talk 3")
+        assert not inner.write("stdout", b"nobody")
+        box.on_output = lambda stream, data: seen.append((stream, data))
+        group.start_soon(box.run, "slow")
+        await inner.began.wait()
+        for piece in (b"one\n", b"two\n"):
+            assert inner.write("stdout", piece)
+            await until(lambda wanted=("stdout", piece): wanted in seen)  # type: ignore[misc]
+            connections = here.way.connections
+            await here.way.cut()
+            await until(lambda before=connections: here.way.connections > before)  # type: ignore[misc]
+        inner.write("stderr", b"three\n")
+        inner.go.set()
+    assert seen == [("stdout", b"one\n"), ("stdout", b"two\n"), ("stderr", b"three\n")]
+
+
+async def test_it_is_shown_once_and_in_order_wherever_the_connection_breaks() -> None:
+    async with scene() as here, box_of(here) as box:
+        seen = list[bytes]()
+        box.on_output = lambda _, data: seen.append(data)
+        wanted = b"".join(b"%d " % number for number in range(40))
+        for at in (*range(1, 60, 3), 90, 150, 240, 400, 700, 1100, 1900):
+            seen.clear()
+            here.way.cut_down = at
+            assert (await box.run("talk 40")).stdout == b"did talk 40"
+            assert b"".join(seen) == wanted
+        assert here.way.connections > 15
+        assert len(here.boxes.made[0].ran) == 27
+
+
+async def test_of_a_flood_the_last_is_kept_to_be_shown_and_what_is_not_is_counted() -> None:
+    async with scene() as here, box_of(here) as box, anyio.create_task_group() as group:
+        seen, inner = list[bytes](), here.boxes.made[0]
+        box.on_output = lambda _, data: seen.append(data)
+        group.start_soon(box.run, "slow")
+        await inner.began.wait()
+        for number in range(1000):
+            inner.write("stdout", b"%10d" % number * 1000)
+        inner.go.set()
+    note, whole = seen[0], b"".join(seen[1:])
+    assert 4_000_000 < len(whole) <= 4 << 20
+    assert note == b"\n[... %d bytes came too fast ...]\n" % (10_000_000 - len(whole))
+    assert whole.endswith(b"998" + b"       999" * 1000)
+    assert max(map(len, seen)) <= 64 << 10
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+async def test_all_of_a_long_output_is_shown_to_who_keeps_up(breaks: bool) -> None:
+    """Far more than is kept; also when the connection breaks now and then."""
+    async with scene() as here, box_of(here) as box, anyio.create_task_group() as group:
+        seen, inner = list[bytes](), here.boxes.made[0]
+        box.on_output = lambda _, data: seen.append(data)
+        group.start_soon(box.run, "slow")
+        await inner.began.wait()
+        for number in range(12):
+            inner.write("stdout", b"%10d" % number * 100_000)
+            if breaks and number % 4 == 3:
+                await here.way.cut()
+            await until(lambda so_far=number + 1: sum(map(len, seen)) == so_far * 1_000_000)  # type: ignore[misc]
+        inner.go.set()
+    assert b"".join(seen) == b"".join(b"%10d" % number * 100_000 for number in range(12))
+
+
 async def test_a_command_is_cancelled_over_there_too() -> None:
     async with scene() as here:
         async with box_of(here) as box:
@@ -267,6 +333,17 @@ async def test_only_what_is_allowed_is_given(tmp_path: object) -> None:
                     pass
         assert not here.boxes.made
         fine = Policy(folders=(FolderRule(host=folder, mode="ro"),), network=allowed.network)
+        async with box_of(here, policy=fine):
+            assert here.boxes.policies == [fine]
+
+
+async def test_an_open_network_is_none_of_the_serving_machines_own() -> None:
+    async with scene(Allowed(network=Network(mode="open"))) as here:
+        for host in ("localhost:5432", "10.0.0.0/8", "db.internal", "[fd00::1]:80"):
+            with pytest.raises(UsageError, match="does not allow this network"):
+                async with box_of(here, policy=Policy(network=Network(mode="allow", hosts=(host,)))):
+                    pass
+        fine = Policy(network=Network(mode="allow", hosts=("pypi.org",)))
         async with box_of(here, policy=fine):
             assert here.boxes.policies == [fine]
 

@@ -66,8 +66,9 @@ def test_heads_that_are_refused(lines: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "target",
     ["/", "*", "a.org", "a.org:80", "https://a.org/", "ftp://a.org/", "http:/a.org/", "http://", "http:///x",
-     "http://u@a.org/", "http://u:p@a.org/", "http://a.org:80@b.org/", "http://127.0.0.1/", "http://2130706433/",
-     "http://[::1]/", "http://a.org\\@b.org/", "http://a.org#@b.org/", "http://a.org/#x", "http://a.org:0/",
+     "http://u@a.org/", "http://u:p@a.org/", "http://a.org:80@b.org/", "http://0177.0.0.1/", "http://2130706433/",
+     "http://[::1%lo]/", "http://[127.0.0.1]/", "http://[::1", "http://[::1]x/",
+     "http://a.org\\@b.org/", "http://a.org#@b.org/", "http://a.org/#x", "http://a.org:0/",
      "http://a%2eorg/", "http://a.org%00.b.org/", "http://a.org:80:80/", "HTTP://0x7f.1/"],
 )  # fmt: skip
 def test_targets_that_are_refused(target: str) -> None:

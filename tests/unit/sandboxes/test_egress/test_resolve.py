@@ -7,8 +7,9 @@ import anyio
 import pytest
 
 from stockade_sandbox.egress import resolve
-from stockade_sandbox.egress.resolve import is_own, is_public, never_private, public_addresses
-from stockade_sandbox.egress.rules import Refused, Target
+from stockade_sandbox.egress.resolve import as_named, is_own, is_public, never_private, public_addresses
+from stockade_sandbox.egress.rules import Refused, Rules, Target
+from stockade_sandbox.policy import Network
 
 pytestmark = pytest.mark.anyio
 
@@ -39,6 +40,21 @@ def test_what_is_public(text: str) -> None:
 def test_this_machines_own_address_is_known() -> None:
     assert is_own(ip_address("127.0.0.1"))
     assert not is_own(ip_address("8.8.8.8"))
+
+
+async def test_a_public_address_of_this_machines_own_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "is_own", lambda address: str(address) == "8.8.8.8")
+    with pytest.raises(Refused, match="this machine's own"):
+        await lookup("1.1.1.1", "8.8.8.8")
+    assert await lookup("1.1.1.1") == ["1.1.1.1"]
+
+
+def test_a_block_that_is_named_holds_no_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolve, "is_own", lambda address: str(address) == "10.0.0.1")
+    named = Rules.of(Network(mode="allow", hosts=("10.0.0.0/8", "db.test", "localhost:80")))
+    found = [as_named(named, Target("db.test", 80), ip_address(text)) for text in ("10.0.0.1", "10.0.0.2", "11.0.0.1")]
+    assert found == [False, True, False]
+    assert as_named(named, Target("localhost", 80), ip_address("127.0.0.1"))
 
 
 async def lookup(*addresses: str) -> Sequence[str]:

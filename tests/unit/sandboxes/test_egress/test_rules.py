@@ -1,14 +1,16 @@
 """Names in every spelling, and the list."""
 
 import socket
+from ipaddress import ip_address
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import UsageError
-from stockade_sandbox.egress.rules import Refused, Rules, Target, host_name, parse_authority, shown
-from stockade_sandbox.policy import Network
+from stockade_sandbox.egress.rules import Refused, Rules, Target, address_of, host_name, parse_authority, shown
+from stockade_sandbox.policy import Network, parse_network, policy_of
 
 ADDRESSES = (
     "127.0.0.1", "2130706433", "0x7f000001", "0X7F000001", "017700000001", "0177.0.0.1", "127.1", "1.2.3", "0", "0x",
@@ -64,7 +66,8 @@ def test_one_name_has_one_spelling(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["user@a.org:443", "a.org@b.org:443", "a.org:443@b.org", "a.org", "a.org:", "a.org:0", "a.org:080", "a.org:65536",
-     "a.org:+80", "a.org: 80", "a.org:80:80", "a.org:\u0664\u0664\u0663", "a.org:80\x00", "a.org\t:80", ":80", "@:80"],
+     "a.org:+80", "a.org: 80", "a.org:80:80", "a.org:\u0664\u0664\u0663", "a.org:80\x00", "a.org\t:80", ":80", "@:80",
+     "[::1:80", "[1.2.3.4]:80", "[::1]x:80", "a\xa0.org:80"],
 )  # fmt: skip
 def test_authorities_that_are_none(text: str) -> None:
     with pytest.raises(Refused):
@@ -100,7 +103,9 @@ def test_a_name_as_a_person_writes_it() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["https://pypi.org/", "pypi.org/simple", "*", "*.", "", "10.0.0.1", "[::1]", "*.1.2.3.4", "a.*.org", "a.org:x",
+    ["https://pypi.org/", "pypi.org/simple", "*", "*.", "", "10.0.0.1/8", "10.0.0.0/33", "[::1]", "127.0.0.0/8",
+     "0.0.0.0/0", "::/0", "::ffff:10.0.0.0/104", "64:ff9b::/96", "[10.0.0.1", "10.0.0.0/8:0", "10.0.0.0/8:x", "1.2.3",
+     "169.0.0.0/8", "localhost", "*.10.0.0.1", "2130706433", "0x7f.1", "*.1.2.3.4", "a.*.org", "a.org:x",
      "a.org:0", "stra\u00dfe.de", "user@a.org", "a b.org", "\u200d.org", "a" * 70 + "\u00e4.org"],
 )  # fmt: skip
 def test_a_rule_that_is_none_is_the_persons_mistake(text: str) -> None:
@@ -108,6 +113,63 @@ def test_a_rule_that_is_none_is_the_persons_mistake(text: str) -> None:
         rules(text)
     assert error.value.hint
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [("10.1.2.3:80", "10.1.2.3"), ("[FD00::0:1]:80", "fd00::1"), ("[2001:DB8:0::7]:80", "2001:db8::7")],
+)  # fmt: skip
+def test_an_address_has_one_spelling(text: str, host: str) -> None:
+    assert parse_authority(text) == Target(host, 80)
+
+
+def test_addresses_only_when_they_are_named() -> None:
+    found = rules("10.0.0.0/8", "192.168.1.7:5432", "[fd00::/64]:8443", "2606:4700::/32", "good.test")
+    for host, port in (("10.255.0.1", 443), ("192.168.1.7", 5432), ("fd00::9", 8443), ("2606:4700::1", 80)):
+        assert refusal(found, host, port) is None
+    for host in ("11.0.0.1", "192.168.1.8", "fd00:0:0:1::9", "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::"):
+        assert refusal(found, host) == f"{host} is an address that --net does not name"
+    assert "only other ports" in (refusal(found, "10.0.0.1", 22) or "")
+    assert "[fd00::9]:443 is not on" in (refusal(found, "fd00::9") or "")
+    for everything in (Rules.of(Network(mode="open")), Rules.of(Network())):
+        assert "is an address" in (refusal(everything, "8.8.8.8") or "")
+
+
+def test_private_addresses_of_names_only_where_the_name_or_the_address_is_named() -> None:
+    def may(found: Rules, host: str, address: str, port: int = 443) -> bool:
+        return found.may_be_at(Target(host, port), ip_address(address))
+
+    found = rules("db.internal:5432", "*.home.arpa", "printer:631", "localhost:11434", "pypi.org")
+    for host, address in (("db.internal", "10.0.0.1"), ("nas.home.arpa", "fd00::1"), ("printer", "192.168.1.9"),
+                          ("localhost", "127.0.0.1"), ("localhost", "::1")):  # fmt: skip
+        assert may(found, host, address)
+    for host, address in (("pypi.org", "10.0.0.1"), ("other.internal", "10.0.0.1"), ("db.internal", "169.254.169.254"),
+                          ("db.internal", "127.0.0.1"), ("localhost", "10.0.0.1"), ("x.arpa", "10.0.0.1")):  # fmt: skip
+        assert not may(found, host, address)
+    named = rules("git.example.org", "10.9.0.0/16", "10.8.0.5:5432")
+    assert may(named, "git.example.org", "10.9.1.1")
+    assert not may(named, "git.example.org", "10.8.1.1")
+    assert not may(named, "git.example.org", "10.8.0.5"), "the list has another port of it"
+    assert not may(Rules.of(Network(mode="open")), "localhost", "127.0.0.1")
+
+
+@pytest.mark.parametrize("name", ["python", "npm", "github", "debian", "rust", "go"])
+def test_the_presets_are_rules(name: str) -> None:
+    assert Rules.of(parse_network(f"@{name}")).rules
+    assert not any(rule.inner for rule in Rules.of(parse_network(f"@{name}")).rules)
+
+
+def test_a_preset_of_ones_own_stands_before_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "stockade" / "networks"
+    folder.mkdir(parents=True)
+    (folder / "python.txt").write_text("# ours\npypi.corp.example.org:8443\n\n10.0.0.0/8  # where that is\n")
+    assert parse_network("@python,a.org").hosts == ("pypi.corp.example.org:8443", "10.0.0.0/8", "a.org")
+    assert policy_of(None, ["@python"]).network.hosts == ("pypi.corp.example.org:8443", "10.0.0.0/8")
+    (folder / "bad.txt").write_bytes(b"\xff\xfe")
+    for text, words in (("@bad", "cannot be read"), ("@nothing", "there are @bad, @debian"), ("@../x", "no preset")):
+        with pytest.raises(ValueError, match=words):
+            parse_network(text)
 
 
 def test_an_empty_list_is_a_mistake() -> None:
@@ -127,5 +189,6 @@ def test_a_target_is_a_plain_name_or_refused(text: str) -> None:
         target = parse_authority(text, 80)
     except Refused:
         return
-    assert set(target.host) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
-    assert host_name(target.host) == target.host
+    assert set(target.host) <= set("abcdefghijklmnopqrstuvwxyz0123456789-_.:")
+    assert str(address_of(target.host) or "") == target.host or host_name(target.host) == target.host
+    assert parse_authority(str(target)) == target

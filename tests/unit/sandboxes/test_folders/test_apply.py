@@ -301,33 +301,3 @@ def test_another_apply_to_the_same_folder_is_waited_for(bench: Bench) -> None:
         os.close(other)
         assert waiting.result(timeout=30) == ("n",)
     assert (bench.host / "n").read_text() == "new\n"
-
-
-def test_what_comes_with_a_file_and_what_does_not(bench: Bench) -> None:
-    """The table of docs/record.md."""
-    for name in ("twin", "noted"):
-        bench.write(name, "old\n")
-    os.link(bench.host / "twin", bench.host / "other")
-    os.setxattr(bench.host / "noted", "user.note", b"host")
-    os.utime(bench.host / "noted", (1000, 1000))
-    bench.begin()
-    note = '/usr/bin/python3 -c \'import os; os.setxattr("{}", "user.bot", b"x")\''
-    bench.bash(
-        f"echo new >> twin; echo new >> noted; {note.format('noted')}; touch -d @2000 noted; echo n > one; ln one two; "
-        f"{note.format('one')}; chmod 750 one; truncate -s 8M sparse; mkdir empty"
-    )
-    bench.apply()
-    host = bench.host
-    assert (host / "twin").read_text() == "old\nnew\n"
-    assert (host / "other").read_text() == "old\n"
-    assert (host / "twin").stat().st_ino != (host / "other").stat().st_ino
-    assert (host / "one").stat().st_ino != (host / "two").stat().st_ino
-    assert os.listxattr(host / "noted") == ["user.note"]
-    assert os.listxattr(host / "one") == []
-    assert (host / "noted").stat().st_mtime > 2000
-    assert (host / "one").stat().st_mode & 0o777 == 0o750
-    assert (host / "sparse").stat().st_blocks == 0
-    assert (host / "empty").is_dir()
-    bench.review.undo(bench.layer)
-    assert (host / "noted").stat().st_mtime == 1000
-    assert sorted(path.name for path in host.iterdir()) == ["noted", "other", "twin"]

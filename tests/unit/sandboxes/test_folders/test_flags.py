@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from stockade_sandbox.overlay import Review, flag
-from stockade_sandbox.overlay.flags import refusal
+from stockade_sandbox.overlay.flags import never, refusal
 from stockade_sandbox.overlay.safe_fs import Node
+from stockade_sandbox.results import EntryKind
 from tests.unit.sandboxes.test_folders.helpers import Bench
 
 
@@ -47,7 +48,9 @@ def test_plain_files_are_not(path: str) -> None:
 
 def test_hooks_are_named_louder_than_objects() -> None:
     assert flag(".git/hooks/x") != flag(".git/objects/x")
-    assert "inside the folder" in (flag("a/.git/config") or "")
+    found = flag("a/.git/config")
+    assert found is not None
+    assert "inside the folder" in found.why
 
 
 def test_an_executable_bit_is_flagged_when_it_is_new() -> None:
@@ -165,3 +168,19 @@ def test_caches_are_left_out_and_counted(bench: Bench) -> None:
     assert (bench.host / "pkg/__pycache__/old.pyc").read_text() == "x"
     assert sorted(path.name for path in bench.host.iterdir()) == ["__pycache__.py", "kept", "new", "pkg"]
     assert not bench.changes()
+
+
+@pytest.mark.parametrize(
+    ("path", "entry", "is_never"),
+    [
+        (".git", "file", True), (".git", "symlink", True), (".git", "directory", False), ("a/.git", "file", True),
+        (".git/config", "file", True), ("a/b/.GIT/Config", "file", True), (".git/hooks", "directory", True),
+        (".git/hooks/x", "file", True), (".git/modules/m/hooks/x", "file", True), (".git/commondir", "file", True),
+        (".git/worktrees/w/config.worktree", "file", True), (".git/info/attributes", "file", True),
+        (".git/info", "symlink", True), (".git/modules", "symlink", True), (".git/info/exclude", "file", False),
+        (".git/refs/heads/config", "file", False), (".git/objects/ab/cd", "file", False), ("config", "file", False),
+        ("hooks/x", "file", False), (".github/hooks/x", "file", False),
+    ],
+)  # fmt: skip
+def test_what_git_obeys_is_never_applied(path: str, entry: EntryKind, is_never: bool) -> None:
+    assert (never(path, entry) is not None) == is_never

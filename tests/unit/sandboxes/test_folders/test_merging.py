@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import ChangedOnHost, UsageError
-from stockade_sandbox.overlay import HostSide
+from stockade_sandbox.overlay import HostSide, merging
 from stockade_sandbox.overlay.safe_fs import LARGE
 from stockade_sandbox.results import Change
 from tests.unit.sandboxes.test_folders.children import cut_off_at
@@ -130,12 +130,12 @@ def test_git_s_own_configuration_does_not_count(bench: Bench, tmp_path: Path, mo
     assert apply(bench) == ("a",)
 
 
-def test_without_git_nothing_is_written(bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_git_nothing_is_written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.write("a", LINES)
     looked(bench, f"{FIRST.format('bot', 'a')}; echo bot > n")
     on_host(bench, LAST.format("mine", "a"))
     before, found = bench.shown(), bench.changes()
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(merging, "system_git", lambda: None)
     with pytest.raises(UsageError, match="git, which is not installed") as failed:
         bench.review.apply(bench.layer, found, merge=True)
     assert failed.value.exit_status == 2

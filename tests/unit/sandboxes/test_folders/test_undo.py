@@ -55,6 +55,12 @@ def everything(root: Path) -> dict[bytes, object]:
     return found
 
 
+def written_at(root: Path) -> dict[Path, int]:
+    """When each file and symlink was, in ns."""
+    paths = (path for path in root.rglob("*") if path.is_symlink() or not path.is_dir())
+    return {path: path.lstat().st_mtime_ns for path in paths}
+
+
 def done_with(bench: Bench) -> None:
     """As after a whole apply: the layer is gone, the journal stays."""
     bench.review.discard(bench.layer)
@@ -68,7 +74,7 @@ def fill(bench: Bench, script: str = RICH) -> dict[bytes, object]:
 
 @pytest.mark.parametrize("discarded", [True, False])
 def test_all_comes_back_and_goes_again(bench: Bench, discarded: bool) -> None:
-    before = fill(bench)
+    before, times = fill(bench), written_at(bench.host)
     bench.bash(WORK)
     bench.review.seal(bench.layer)  # at its end: what the host had is on record from here
     decided: list[Decision] = []
@@ -80,6 +86,7 @@ def test_all_comes_back_and_goes_again(bench: Bench, discarded: bool) -> None:
         done_with(bench)
     undone = bench.review.undo(bench.layer, record=decided.append)
     assert (everything(bench.host), undone.left) == (before, {})
+    assert written_at(bench.host) == times
     assert set(undone.paths) == {change.path for change in seen}
     assert bench.review.undo(bench.layer).paths == []
     if discarded:
@@ -422,7 +429,7 @@ def test_across_file_systems_it_is_copied(make_bench: MakeBench) -> None:
     shm.mkdir()
     try:
         bench.host.symlink_to(shm)
-        before = fill(bench)
+        before, times = fill(bench), written_at(shm)
         assert os.stat(shm).st_dev != os.stat(bench.top).st_dev
         bench.bash(WORK)
         bench.apply()
@@ -430,5 +437,6 @@ def test_across_file_systems_it_is_copied(make_bench: MakeBench) -> None:
         assert bench.review.undo(bench.layer).left == {}
         same = {**before, b"one file": everything(shm)[b"one file"]}
         assert everything(shm) == same
+        assert written_at(shm) == times
     finally:
         shutil.rmtree(shm)

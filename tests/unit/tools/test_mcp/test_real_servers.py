@@ -78,7 +78,8 @@ async def test_time_and_git_together(tmp_path: Path) -> None:
 
 
 async def test_fetch_reaches_what_the_policy_allows_and_nothing_else(tmp_path: Path) -> None:
-    servers = {"fetch": {"command": PYTHON, "args": ["-m", "mcp_server_fetch", "--ignore-robots-txt"]}}
+    arguments = ["-m", "mcp_server_fetch", "--ignore-robots-txt", "--allow-private-ips"]
+    servers = {"fetch": {"command": PYTHON, "args": arguments}}
     with hostile_site() as site:
         network = Network(mode="allow", hosts=(f"good.test:{site.port}",))
         plan = planned(tmp_path, servers, Policy(network=network, limits=Limits(memory_bytes=0)))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from anyio.abc import SocketStream
+from anyio.abc import ByteStream
 
 from stockade.core.errors import UsageError
 from stockade.core.ports import SearchEngine
@@ -102,7 +102,7 @@ class Elsewhere(Egress):
 
     port = 0
 
-    async def _connect(self, target: Target, entry: Any) -> SocketStream:
+    async def _connect(self, target: Target, entry: Any, *, plain: bool = False) -> ByteStream:
         self.rules.judge(target)
         return await super()._connect(Target(target.host, self.port), entry)
 

@@ -97,9 +97,9 @@ static void on_run(const uint8_t *at, const uint8_t *end) {
 
 /* Before any command runs, so that none can have taken the port. */
 static void on_listen(const uint8_t *at, const uint8_t *end) {
-    uint32_t port = take_u32(&at, end);
+    uint32_t port = take_u32(&at, end), everywhere = take_u32(&at, end);
     if (!shell.answered || job.active || port > UINT16_MAX) die("a request at the wrong time");
-    const char *error = connections_listen((uint16_t)port);
+    const char *error = connections_listen((uint16_t)port, everywhere);
     stream_listening(error ? error : "");
 }
 

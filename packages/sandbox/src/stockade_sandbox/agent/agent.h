@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { PROTOCOL_VERSION = 8, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_EXPORTS = CHUNK - HEADER, MAX_ARGS = 4096, HOLD_MS = 3 };
-enum { MAX_PROGRAMS = 128, MAX_CLIENTS = 64, MAX_CONNECTIONS = MAX_CLIENTS + 2 * MAX_PROGRAMS, MAX_POLLED = 1 + 2 * MAX_CONNECTIONS };
+enum { PROTOCOL_VERSION = 9, MAX_FRAME = 64 << 20, CHUNK = 64 << 10, HEADER = 5, MAX_EXPORTS = CHUNK - HEADER, MAX_ARGS = 4096, HOLD_MS = 3 };
+enum { MAX_PROGRAMS = 128, MAX_CLIENTS = 64, MAX_CONNECTIONS = MAX_CLIENTS + 2 * MAX_PROGRAMS, MAX_LISTENERS = 32, MAX_POLLED = MAX_LISTENERS + 1 + 2 * MAX_CONNECTIONS };
 #define CLIENT 0x80000000u       /* in the numbers of connections that clients inside have opened */
 
 enum request {
@@ -37,6 +37,7 @@ void stream_hello(void);
 size_t stream_output(uint32_t id, uint8_t stream, int fd, size_t limit);  /* read fd, send; bytes moved, 0: none there */
 void stream_done(uint32_t id, uint32_t status, uint32_t flags, const char *cwd, const char *error);
 void stream_listening(const char *error);
+void stream_opened(uint32_t id, uint32_t address, uint32_t port);
 void stream_exports(const char *text, size_t length);  /* at most MAX_EXPORTS, where there is room */
 void stream_ended(uint32_t program, uint32_t status, uint32_t flags, const char *error);  /* where there is room */
 void stream_numbers(uint8_t type, size_t count, uint32_t number, uint32_t second);  /* 1 or 2; where there is room */
@@ -130,7 +131,8 @@ void job_advance(void);
 int job_timeout(void);                         /* in ms, for poll */
 
 /* connections.c: what clients inside open to one port of loopback, and streams of programs, carried to the host */
-const char *connections_listen(uint16_t port);  /* NULL, or why not */
+#define SSH_AGENT "/tmp/.ssh-agent"  /* where port 0 is listened on */
+const char *connections_listen(uint16_t port, bool everywhere);  /* NULL, or why not */
 void connections_data(const uint8_t *at, const uint8_t *end);
 void connections_taken(const uint8_t *at, const uint8_t *end);
 void connections_close(const uint8_t *at, const uint8_t *end);

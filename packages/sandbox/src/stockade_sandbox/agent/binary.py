@@ -14,10 +14,10 @@ from pathlib import Path
 from stockade_sandbox.errors import SandboxFailed
 
 SHA256 = {
-    "agent/agent-x86_64": "595966880204c0faaebf1869d99a405a637123b2812645d81159366a061ad9a2",
-    "agent/agent-aarch64": "2acbd7d5b0198bbb77b2942e67f69694315ce05b882883c7b859d62a97f45785",
-    "launcher/launch-x86_64": "bf7b2cfd37b6d85a61a3e585c64ab264107b565d42f7cf35706c54ed48cd1ac6",
-    "launcher/launch-aarch64": "a1695bcc597d4f98cc075db0ee69cd678081ffa566dfa3e1a71359d4e20d4925",
+    "agent/agent-x86_64": "27367feaa1ce1246f79d175d3f6250618dce498a3c15a6146a46a3d40b65f65d",
+    "agent/agent-aarch64": "767ef96986711051c01fc040dcb73a76a5e490da7ba33c3e9fda1a7cc654612c",
+    "launcher/launch-x86_64": "e69f706394faeb27bfcaa43080a989d4e1ba2b272cfd262bd92c7adf9a9a1861",
+    "launcher/launch-aarch64": "4f6793c659bca09877779012cd07eff6e80d66f62467fdf6bcc9d8deb08ea547",
 }
 FOLDER = Path(__file__).parents[1]
 """The keys of SHA256 are paths below it."""

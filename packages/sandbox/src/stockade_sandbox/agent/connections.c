@@ -1,5 +1,5 @@
-/* Connections of clients inside to one port of the sandbox's loopback, and the pipes of programs (programs.c), carried to
- * the host as frames. Nothing blocks; each side sends what the other has room for, so a connection costs one window of
+/* Connections of clients inside to some ports of the sandbox's loopback, and the pipes of programs (programs.c), carried
+ * to the host as frames. Nothing blocks; each side sends what the other has room for, so a connection costs one window of
  * memory and never holds up another. */
 #include "agent.h"
 
@@ -10,15 +10,19 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 128, WINDOW = 128 << 10, PIECE = 32 << 10, LAST_OF_TERMINAL = 128 << 10, REST_MS = 100 };
+enum { BACKLOG = 128, WINDOW = 128 << 10, PIECE = 32 << 10, LAST_OF_TERMINAL = 128 << 10, REST_MS = 100,
+       DNS = 53, DNS_HEADER = 12, DNS_MAX = 512 };
 
 static struct connection {
     bool used, opened;           /* opened: the host knows of it */
     bool broken;                 /* and the host has to be told */
     int in, out;                 /* what is read, what is written to: one socket, or two pipes; -1: none (any more) */
     uint32_t id;
+    uint32_t address, port;      /* a client's: where it went; 0, 0: to SSH_AGENT */
     uint32_t credit;             /* bytes that the host has room for */
     uint32_t untold;             /* bytes that the client took since the host was told */
     bool client_ended;           /* and the host knows */
@@ -31,25 +35,44 @@ static struct connection {
     int read_at;                 /* in what is polled; -1: it is not waited for */
 } connections[MAX_CONNECTIONS];
 
-static int listener = -1;
+static int listeners[MAX_LISTENERS] = {[0 ... MAX_LISTENERS - 1] = -1};
+static int datagrams = -1;       /* questions of names: those who ask are told to come back by TCP */
+static size_t listened;          /* how many were polled */
 static bool resting;             /* no descriptor is left: accepting waits a moment */
 static bool unsaid;              /* something could not be said to the host for want of room */
 static uint32_t last_id, clients;
 static size_t first;             /* whose turn it is */
 
-const char *connections_listen(uint16_t port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    if (listener >= 0) return "it listens already";
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return error_name(errno);
-    int one = 1;
+static int bound_at(int type, const struct sockaddr *address, socklen_t size) {
+    int fd = socket(address->sa_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+    if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0 || listen(fd, BACKLOG) < 0) {
-        const char *error = error_name(errno);
-        close(fd);
-        return error;
-    }
-    listener = fd;
+    if (bind(fd, address, size) == 0 && (type == SOCK_DGRAM || listen(fd, BACKLOG) == 0)) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static int bound(int type, uint16_t port, uint32_t where) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(where)}};
+    return bound_at(type, (struct sockaddr *)&address, sizeof address);
+}
+
+static int bound_to_socket(void) {
+    static const struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = SSH_AGENT};
+    int fd = bound_at(SOCK_STREAM, (const struct sockaddr *)&address, sizeof address);
+    return fd >= 0 && chmod(SSH_AGENT, 0777) == 0 ? fd : -1;
+}
+
+const char *connections_listen(uint16_t port, bool everywhere) {
+    size_t free = 0;
+    while (free < MAX_LISTENERS && listeners[free] >= 0) free++;
+    if (free == MAX_LISTENERS) return "too many ports";
+    int fd = port ? bound(SOCK_STREAM, port, everywhere ? INADDR_ANY : INADDR_LOOPBACK) : bound_to_socket();
+    if (fd < 0) return error_name(errno);
+    listeners[free] = fd;
+    if (port == DNS && (datagrams = bound(SOCK_DGRAM, port, INADDR_LOOPBACK)) < 0) return error_name(errno);
     return NULL;
 }
 
@@ -138,7 +161,7 @@ static bool use(struct connection *one, uint32_t id, int in, int out) {
     return out < 0 || one->bytes;
 }
 
-static void accept_all(void) {
+static void accept_all(int listener) {
     for (struct connection *one; clients < MAX_CLIENTS && (one = free_one());) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0) {
@@ -147,11 +170,29 @@ static void accept_all(void) {
         }
         do last_id = (last_id + 1) & (CLIENT - 1);
         while (find(CLIENT | last_id));
-        if (use(one, CLIENT | last_id, fd, fd)) continue;
+        struct sockaddr_in went = {0};
+        if (use(one, CLIENT | last_id, fd, fd) && getsockname(fd, (struct sockaddr *)&went, &(socklen_t){sizeof went}) == 0) {
+            if (went.sin_family == AF_INET) {
+                one->address = ntohl(went.sin_addr.s_addr);
+                one->port = ntohs(went.sin_port);
+            }
+            continue;
+        }
         forget(one);
         resting = true;
         return;
     }
+}
+
+/* "Truncated" (RFC 1035 section 4.1.1): the same question then comes by TCP, and is the host's to answer. */
+static void answer_datagram(void) {
+    uint8_t question[DNS_MAX];
+    struct sockaddr_in from;
+    socklen_t length = sizeof from;
+    ssize_t got = recvfrom(datagrams, question, sizeof question, 0, (struct sockaddr *)&from, &length);
+    if (got < DNS_HEADER || question[2] & 0x80) return;
+    question[2] |= 0x82;
+    sendto(datagrams, question, (size_t)got, 0, (struct sockaddr *)&from, length);
 }
 
 void connections_adopt(uint32_t id, int in, int out, bool terminal) {
@@ -231,7 +272,7 @@ static void write_client(struct connection *one) {
 static void advance(struct connection *one) {
     bool room = stream_room();
     if (!one->opened && room) {
-        stream_numbers(REP_OPENED, 1, one->id, 0);
+        stream_opened(one->id, one->address, one->port);
         one->opened = true;
     }
     write_client(one);
@@ -260,9 +301,13 @@ static void advance(struct connection *one) {
 /* A descriptor that is not waited for is left out: a half dead one would wake the loop for ever, and poll refuses more
  * entries than there may be descriptors. */
 size_t connections_poll(struct pollfd polled[MAX_POLLED]) {
-    polled[0] = (struct pollfd){!resting && clients < MAX_CLIENTS && free_one() ? listener : -1, POLLIN, 0};
+    bool room = !resting && clients < MAX_CLIENTS && free_one();
+    size_t count = 0;
+    for (; count < MAX_LISTENERS && listeners[count] >= 0; count++)
+        polled[count] = (struct pollfd){room ? listeners[count] : -1, POLLIN, 0};
+    listened = count;
+    if (datagrams >= 0) polled[count++] = (struct pollfd){datagrams, POLLIN, 0};
     resting = false;
-    size_t count = 1;
     for (struct connection *one = connections; one < connections + MAX_CONNECTIONS; one++) {
         if (!one->used) continue;
         bool reads = one->opened && one->in >= 0 && one->credit && !one->client_ended && !one->let_go && stream_room();
@@ -281,7 +326,9 @@ int connections_timeout(int otherwise) {
 }
 
 void connections_serve(const struct pollfd polled[MAX_POLLED]) {
-    if (polled[0].revents) accept_all();
+    for (size_t i = 0; i < listened; i++)
+        if (polled[i].revents) accept_all(polled[i].fd);
+    if (datagrams >= 0 && polled[listened].fd == datagrams && polled[listened].revents) answer_datagram();
     unsaid = false;
     for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
         struct connection *one = &connections[(first + i) % MAX_CONNECTIONS];

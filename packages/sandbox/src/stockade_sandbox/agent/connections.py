@@ -1,4 +1,4 @@
-"""Byte streams that the agent carries: what clients inside have opened to one port of the sandbox's loopback, and what
+"""Byte streams that the agent carries: what clients inside have opened to ports of the sandbox's loopback, and what
 programs beside the shell read and write.
 
 Each side sends what the other has room for (WINDOW bytes a connection), so that memory is bounded and no connection
@@ -6,13 +6,14 @@ holds up another, or a command. Everything that comes from the agent is hostile:
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol
+from ipaddress import IPv4Address
+from typing import Any, Protocol
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 
 from stockade_sandbox.agent import frames
 from stockade_sandbox.agent.frames import Closed, Data, Ended, Malformed, Opened, Taken
@@ -39,13 +40,19 @@ class Link(Protocol):
 class Connection(ByteStream):
     """One reader and one writer at a time; the errors are those of anyio's byte streams."""
 
-    def __init__(self, number: int, link: Link, forget: Callable[[int], None]) -> None:
+    def __init__(self, number: int, link: Link, forget: Callable[[int], None], went: tuple[str, int] = ("", 0)) -> None:
         self.number = number
+        self._went = went
         self._link, self._forget = link, forget
         self._arrived = bytearray()
         self._untold = 0
         self._credit = frames.WINDOW
         self._ended = self._sent_end = self._broken = self._closed = False
+
+    @property
+    def extra_attributes(self) -> Mapping[Any, Callable[[], Any]]:
+        """Of a client: where it went."""
+        return {SocketAttribute.local_address: lambda: self._went} if self._went[1] else {}
 
     def arrive(self, data: bytes) -> None:
         """From the agent; empty is the end."""
@@ -176,7 +183,7 @@ class Connections:
                 clients = sum(1 for one in self._open if one & frames.CLIENT)
                 if found or clients >= frames.MAX_CLIENTS or not number & frames.CLIENT:
                     raise Malformed(f"a connection too many: {number}")
-                self._clients.append(self._opened(number))
+                self._clients.append(self._opened(number, (str(IPv4Address(reply.address & 0xFFFFFFFF)), reply.port)))
             case Ended():
                 self._ended(reply)
             case _ if found is None:
@@ -189,8 +196,8 @@ class Connections:
                 self._forget(number)
                 found.break_off()
 
-    def _opened(self, number: int) -> Connection:
-        opened = self._open[number] = Connection(number, self._link, self._forget)
+    def _opened(self, number: int, went: tuple[str, int] = ("", 0)) -> Connection:
+        opened = self._open[number] = Connection(number, self._link, self._forget, went)
         return opened
 
     def _ended(self, reply: Ended) -> None:

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-VERSION = 8
+VERSION = 9
 MAX_REQUEST_BYTES = 64 << 20
 MAX_REPLY_BYTES = 128 << 10
 MAX_ARGS = 4096
@@ -20,6 +20,8 @@ PIECE = 64 << 10
 _CONFIG, _RUN, _START, _KILL, _LISTEN, _DATA, _TAKEN, _CLOSE, _RESIZE, _SIGNAL = range(1, 11)
 _HELLO, _OUT, _DONE, _LISTENING, _OPENED, _CAME, _WAS_TAKEN, _CLOSED, _ENDED, _EXPORTS = range(1, 11)
 
+MAX_LISTENERS = 32
+SSH_AGENT = "/tmp/.ssh-agent"
 TIMED_OUT, KILLED, SHELL_RESTORED, SHELL_RESTARTED, SYNTAX, SPAWN_FAILED, OUT_OF_TURN = 1, 2, 4, 8, 16, 32, 64
 READABLE = 128
 
@@ -58,9 +60,11 @@ class Listening(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A client inside has connected; `number` is the connection's."""
+    """A client inside has connected; `number` is the connection's, `address` and `port` are where to."""
 
     number: int
+    address: int = 0x7F000001
+    port: int = 0
 
 
 class Data(NamedTuple):
@@ -171,9 +175,11 @@ def kill(number: int) -> bytes:
     return _frame(_KILL, struct.pack("<I", number))
 
 
-def listen(port: int) -> bytes:
-    """For connections to `port` of the sandbox's 127.0.0.1; not while a job runs."""
-    return _frame(_LISTEN, struct.pack("<I", port))
+def listen(port: int, *, everywhere: bool = False) -> bytes:
+    """For connections to `port` of the sandbox's 127.0.0.1, or of all of its 127.0.0.0/8; 0: to SSH_AGENT inside. Not
+    while a job runs.
+    """
+    return _frame(_LISTEN, struct.pack("<2I", port, everywhere))
 
 
 def data(number: int, piece: bytes) -> bytes:
@@ -238,9 +244,10 @@ def _reply(kind: int, payload: bytes) -> Reply:
             return Data(struct.unpack_from("<I", payload)[0], payload[4:])
         if kind == _WAS_TAKEN:
             return Taken(*struct.unpack("<2I", payload))
-        if kind in (_OPENED, _CLOSED):
-            (number,) = struct.unpack("<I", payload)
-            return Opened(number) if kind == _OPENED else Closed(number)
+        if kind == _OPENED:
+            return Opened(*struct.unpack("<3I", payload))
+        if kind == _CLOSED:
+            return Closed(*struct.unpack("<I", payload))
     except struct.error as error:
         raise Malformed(f"a reply of kind {kind} is too short") from error
     raise Malformed(f"a reply of kind {kind} cannot be read")

@@ -5,7 +5,7 @@ Knows nothing of how the sandbox was made. The agent keeps the time; what is her
 
 import socket
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -93,7 +93,7 @@ class AgentSession:
         self._command: _Command | None = None
         self._jobs: dict[int, ProgramJob] = {}
         self._hello: Hello | None = None
-        self._listening: Listening | None = None
+        self._listening: list[Listening] = []
         self._cwd = config.cwd
         self._exports: bytes | None = None
         self._dead: str | None = None
@@ -135,8 +135,8 @@ class AgentSession:
         match reply:
             case Hello() if self._hello is None:
                 self._hello = reply
-            case Listening() if self._connections.listens and self._listening is None:
-                self._listening = reply
+            case Listening() if self._connections.listens and len(self._listening) < frames.MAX_LISTENERS:
+                self._listening.append(reply)
             case Out() | Done() if self._command is not None and reply.id == self._command.number:
                 if isinstance(reply, Out):
                     if self._command.sink:
@@ -241,20 +241,23 @@ class AgentSession:
                 await self.send(due, job.what)
 
     @asynccontextmanager
-    async def listening(self, port: int) -> AsyncIterator[Connections]:
-        """Carries connections to `port` of the sandbox's own 127.0.0.1, inside; once a session, out of commands.
+    async def listening(self, port: int, everywhere: Iterable[int] = ()) -> AsyncIterator[Connections]:
+        """Carries connections to `port` of the sandbox's own 127.0.0.1, and to those that are `everywhere` on its
+        loopback, inside; once a session, out of commands.
 
-        SandboxFailed when it cannot be listened on. An end of the sandbox is told by whatever is asked of it next.
+        SandboxFailed when one cannot be listened on. An end of the sandbox is told by whatever is asked of it next.
         """
         self._connections.listens, what = True, "its start"
+        wanted = [(port, False), *((one, True) for one in everywhere)]
         async with self._turn:
-            await self.send(frames.listen(port), what)
+            await self.send(b"".join(frames.listen(one, everywhere=all_) for one, all_ in wanted), what)
             with anyio.move_on_after(HELLO_S):
-                await self._until(lambda: self._listening is not None, what)
-        if self._listening is None:
+                await self._until(lambda: len(self._listening) == len(wanted), what)
+        if len(self._listening) < len(wanted):
             raise await self._died(f"the sandbox fell silent during {what}")
-        if self._listening.error:
-            raise SandboxFailed(f"the sandbox cannot listen on its loopback: {self._listening.error}")
+        for (one, _), reply in zip(wanted, self._listening, strict=True):
+            if reply.error:
+                raise SandboxFailed(f"the sandbox cannot listen on port {one} of its loopback: {reply.error}")
         yield self._connections
 
     async def start(

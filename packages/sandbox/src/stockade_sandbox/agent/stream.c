@@ -129,6 +129,14 @@ void stream_listening(const char *error) {
     queue_end += HEADER + length;
 }
 
+void stream_opened(uint32_t id, uint32_t address, uint32_t port) {
+    uint8_t *payload = frame_start(REP_OPENED, 12);
+    put_u32(payload, id);
+    put_u32(payload + 4, address);
+    put_u32(payload + 8, port);
+    queue_end += HEADER + 12;
+}
+
 void stream_exports(const char *text, size_t length) {
     memcpy(frame_start(REP_EXPORTS, length), text, length);
     queue_end += HEADER + length;

@@ -6,11 +6,12 @@ A backend says how it starts (`_start`, which calls `_connect`) and what it lets
 
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 import anyio.from_thread
@@ -21,14 +22,20 @@ from stockade_sandbox import registry
 from stockade_sandbox.agent.child import Child, channel, death
 from stockade_sandbox.agent.programs import RunningProgram, program, shell
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
+from stockade_sandbox.backends.rootfs import proxy_variables
 from stockade_sandbox.egress.inside import MakeServer, way_out
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.limits.disk import DiskWatch, nothing_in, written_places
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.port import OnNetwork, OnOutput
+from stockade_sandbox.port import Doorkeeper, OnNetwork, OnOutput
 from stockade_sandbox.processes import COPIES, frozen, private_folder
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
-from stockade_sandbox.stoppable import Progress
+from stockade_sandbox.stoppable import Progress, stoppable
+
+if TYPE_CHECKING:
+    from stockade_sandbox.backends.oci import Image
+    from stockade_sandbox.egress.credentials import Credentials
+    from stockade_sandbox.egress.ssh_agent import SshAgent
 
 _DEATH_NOTE_S = 5.0
 _END_S = 20.0
@@ -48,6 +55,10 @@ class AgentSandbox(ABC):
         self, policy: Policy, layers: Sequence[FolderLayer], run_dir: Path, egress: MakeServer = registry.egress
     ) -> None:
         self.on_network: OnNetwork | None = None
+        self.on_record: Callable[[], Awaitable[None]] | None = None
+        """Implements port.RecordsFirst."""
+        self.doorkeeper: Doorkeeper | None = None
+        """Implements port.HasDoorkeeper."""
         self.on_output: OnOutput | None = None
         """Implements port.ShowsOutput."""
         self._policy = policy
@@ -60,6 +71,7 @@ class AgentSandbox(ABC):
         self._watch: DiskWatch | None = None
         self._private: Path | None = None
         self._pid: int | None = None
+        self._cwd = policy.workdir
 
     @property
     @abstractmethod
@@ -113,9 +125,18 @@ class AgentSandbox(ABC):
 
     async def __aenter__(self) -> Self:
         try:
+            trusts = self._policy.credentials or self._policy.authorities
+            credentials = await anyio.to_thread.run_sync(self._trust) if trusts else None
+            ssh_agent = await anyio.to_thread.run_sync(self._ssh_agent) if self._policy.ssh_agent else None
             await self._start()
             if self._policy.network.mode != "none":
                 server = self._egress(self._policy, self._requested)
+                if credentials is not None:
+                    server = server.with_credentials(credentials)
+                if self.doorkeeper is not None:
+                    server = server.asking(self.doorkeeper)
+                if ssh_agent is not None:
+                    server = ssh_agent.beside(server)
                 await self._network.enter_async_context(way_out(self._open(), server))
         except BaseException:
             await self._end()
@@ -138,6 +159,10 @@ class AgentSandbox(ABC):
     def _requested(self, event: NetworkRequest) -> None:
         if self.on_network:
             self.on_network(event)
+
+    async def _recorded(self) -> None:
+        if self.on_record:
+            await self.on_record()
 
     async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
         try:
@@ -209,22 +234,50 @@ class AgentSandbox(ABC):
             yield
 
     def _private_folder(self) -> Path:
-        """A new folder in `run_dir`, removed at the end; what killed processes left of theirs goes. Blocks."""
-        self._run_dir.mkdir(parents=True, exist_ok=True)
-        registry.load("leftovers:remove_stale")(self._run_dir)
-        self._private = private_folder(COPIES, self._run_dir)
+        """A folder in `run_dir` of its own, removed at the end; what killed processes left of theirs goes. Blocks."""
+        if self._private is None:
+            self._run_dir.mkdir(parents=True, exist_ok=True)
+            registry.load("leftovers:remove_stale")(self._run_dir)
+            self._private = private_folder(COPIES, self._run_dir)
         return self._private
+
+    def _trust(self) -> "Credentials | None":
+        """The policy's credentials; from here on it has what stands for them inside, and whom to trust. Blocks."""
+        policy, found = self._policy, None
+        if policy.credentials:
+            found = registry.load("egress.credentials:Credentials")(policy.credentials, policy.authorities)
+            self._policy = found.put_into(policy, self._private_folder())
+        elif policy.authorities:
+            self._policy = registry.load("egress.trust:put_trust")(policy, self._private_folder())
+        return found
+
+    def _ssh_agent(self) -> "SshAgent":
+        """The user's; from here on the policy has what programs need to find it. Blocks."""
+        made = registry.load("egress.ssh_agent:SshAgent")
+        found: SshAgent = made(self._policy.ssh_agent, self._requested, self._recorded)
+        self._policy = found.put_into(self._policy, self._private_folder())
+        return found
 
     def _copy_in(self, uid: int | None, progress: Progress) -> tuple[str, ...]:
         """The policy's copies, for the user `uid`, in a private folder. Blocks."""
         if not self._policy.copies:
             return ()
-        folder = (self._private or self._private_folder()) / "copies"
+        folder = self._private_folder() / "copies"
         folder.mkdir()
         copied: tuple[str, ...] = registry.load("backends.copies:copy_in")(
             self._policy.copies, folder, uid, self._policy.limits.disk_bytes, progress
         )
         return copied
+
+    async def _take_image(self) -> "Image":
+        """The policy's, whose folder it is from now on, with its variables and the folder that it begins in."""
+        reference, unpacked = self._policy.rootfs, registry.load("backends.oci:unpacked")
+        image: Image = await stoppable(lambda progress: unpacked(reference, progress))
+        given = {**image.environment, **proxy_variables(self._policy.network), **self._policy.environment}
+        self._policy = replace(self._policy, rootfs=image.root, environment=given)
+        if not self._policy.folders and image.workdir:
+            self._cwd = image.workdir
+        return image
 
     async def _connect(self, start: Callable[[socket.socket], Child], config: AgentConfig | None = None) -> None:
         """Starts the child with one end of a stream, and waits for the agent at the other."""
@@ -235,7 +288,7 @@ class AgentSandbox(ABC):
         except BaseException:
             ours.close()
             raise
-        config = config or AgentConfig.of(self._policy)
+        config = config or replace(AgentConfig.of(self._policy), cwd=self._cwd)
         self._session = await AgentSession.open(ours, config)
 
     async def _last_words(self) -> tuple[int | None, str]:

@@ -16,6 +16,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -27,8 +28,8 @@ from stockade_sandbox.backends.host_info import fresh_sandbox_uid, host_facts
 from stockade_sandbox.backends.rootfs import INSIDE_GID, INSIDE_UID, etc_files
 from stockade_sandbox.egress.inside import MakeServer, OnRequest
 from stockade_sandbox.egress.proxy import Egress
-from stockade_sandbox.egress.resolve import Address, is_own
-from stockade_sandbox.egress.rules import Rules
+from stockade_sandbox.egress.resolve import is_own
+from stockade_sandbox.egress.rules import Address, Rules
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.policy import GIB, Limits, Network, Policy
@@ -96,7 +97,7 @@ def _egress(policy: Policy, on_request: OnRequest) -> Egress:
     def allow(host: str, address: Address) -> bool:
         return host in mirrors and not (address.is_loopback or address.is_link_local or is_own(address))
 
-    return Egress(Rules.of(policy.network), on_request, allow_private=allow)
+    return replace(Egress.of(policy, on_request), allow_private=allow)
 
 
 class BuildSandbox(BubblewrapSandbox):

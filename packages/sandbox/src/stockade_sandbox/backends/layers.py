@@ -10,7 +10,7 @@ from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageEr
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.registry import load
 from stockade_sandbox.results import FolderLayer
-from stockade_sandbox.stoppable import Progress
+from stockade_sandbox.stoppable import Progress, quietly
 
 
 def container_layers(policy: Policy, base: Path, on_progress: Progress | None = None) -> tuple[FolderLayer, ...]:
@@ -32,6 +32,11 @@ def copied_layers(policy: Policy, base: Path, on_progress: Progress | None = Non
     without_root(policy)
     _without_tools(policy)
     return make_layers(policy, base, None, lambda _: "nothing is mounted on the host without root", on_progress)
+
+
+def unpack_image(reference: str | None, on_progress: Progress | None) -> None:
+    """Before anything else is done: it takes long, and may be none. See oci.unpacked."""
+    load("backends.oci:unpacked")(reference, on_progress or quietly)
 
 
 def not_with_an_image(policy: Policy) -> None:

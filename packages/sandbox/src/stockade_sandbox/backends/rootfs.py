@@ -73,7 +73,7 @@ def etc_files(uid: int = INSIDE_UID, gid: int = INSIDE_GID, *, root: bool = Fals
         "group": f"root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n",
         "hosts": "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost\n",
         "hostname": "sandbox\n",
-        "resolv.conf": "",
+        "resolv.conf": "nameserver 127.0.0.1\noptions use-vc\n",
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
         **({"pam.d/other": _ROOT_MAY} if root else {}),
     }
@@ -132,7 +132,7 @@ def guarantee(network: Network) -> str:
     if network.mode == "none":
         return "no network interface but an empty loopback"
     names = "every public name, ports 80 and 443" if network.mode == "open" else ", ".join(network.hosts)
-    return f"no network interface but loopback; HTTP and TLS by name through the host's proxy only: {names}"
+    return f"no network interface but loopback; TCP by name through the host's proxy only: {names}"
 
 
 def _system(policy: Policy, host: HostFacts, *, building: bool) -> list[str]:
@@ -191,3 +191,9 @@ def view(policy: Policy, host: HostFacts, folders: tuple[str, ...], *, building:
     etc = _etc(policy, building=building)
     links = [word for name, target in PROGRAMS.items() for word in ("--symlink", target, f"{OWN}/bin/{name}")]
     return [*_system(policy, host, building=building), *links, *_kernel(host), *_scratch(policy, host, folders), *etc]
+
+
+def image_view(host: HostFacts, folders: tuple[str, ...]) -> list[str]:
+    """The same where all of the root file system can be written to: an image's."""
+    shm = ["--bind", "/scratch/shm", "/dev/shm"] if not host.root and "/dev/shm" not in folders else []
+    return ["--bind", "/root", "/", *_kernel(host), *shm, *([] if host.root else ["--remount-ro", "/dev"])]

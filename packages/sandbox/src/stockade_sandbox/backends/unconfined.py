@@ -57,6 +57,7 @@ def refuse(policy: Policy) -> None:
     for given, what in (
         (policy.rootfs, "an image"),
         (policy.copies, "--copy"),
+        (policy.authorities, "-o ca"),
         (policy.folders[1:], "two folders"),
         (policy.lent, "what a tool needs of this machine"),
     ):

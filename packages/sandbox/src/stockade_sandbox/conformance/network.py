@@ -1,9 +1,10 @@
 """The network by name, as every backend must have it: one way out, whose rules and record are the same everywhere."""
 
 import http.server
+import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 import anyio
@@ -15,6 +16,26 @@ from stockade_sandbox.policy import Network, Policy
 from stockade_sandbox.results import NetworkRequest
 
 SLOW = "/slow"
+_UNAWARE = """
+import socket, sys
+def say(host, port, words):
+    try:
+        with socket.create_connection((host, port), 20) as s:
+            s.sendall(words); s.shutdown(socket.SHUT_WR)
+            print(b"".join(iter(lambda: s.recv(4096), b"")).decode("latin-1").splitlines()[-1:])
+    except OSError as error:
+        print(type(error).__name__)
+port = int(sys.argv[1])
+say("good.test", port, b"")
+say("good.test", port, b"\\0anything")
+say("good.test", port, b"GET / HTTP/1.1\\r\\nHost: good.test:%d\\r\\nConnection: close\\r\\n\\r\\n" % port)
+say("good.test", port, b"GET / HTTP/1.1\\r\\nHost: evil.test\\r\\n\\r\\n")
+say("good.test", port + 1, b"")
+say("evil.test", port, b"")
+say("192.0.2.1", port, b"")
+say("localhost", port, b"")
+"""
+"""A program that knows of no proxy."""
 _BODY = 1_000_003
 
 
@@ -66,6 +87,35 @@ def site() -> Iterator[_Site]:
             thread.join()
 
 
+@contextmanager
+def talker() -> Iterator[int]:
+    """The port of a server that says what it heard, and hello to HTTP, while the context lasts."""
+
+    def serve() -> None:
+        while not over.is_set():
+            with listener.accept()[0] as client, suppress(OSError):
+                heard = b""
+                while piece := client.recv(4096):
+                    heard += piece
+                    if b"\r\n\r\n" in heard:
+                        client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+                        break
+                else:
+                    client.sendall(b"heard " + heard)
+
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = int(listener.getsockname()[1])
+        try:
+            yield port
+        finally:
+            over.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
 def _allowing(server: _Site) -> Policy:
     return Policy(network=Network(mode="allow", hosts=(f"good.test:{server.server_port}",)))
 
@@ -87,7 +137,7 @@ class NetworkConformance:
         assert [(event.verdict, event.host, event.method, event.status) for event in events] == [
             ("allowed", "good.test", "GET", 200),
             ("refused", "evil.test", "GET", 403),
-            ("refused", f"http://127.0.0.1:{port}/", "GET", 403),
+            ("refused", "127.0.0.1", "GET", 403),
         ]
         assert events[0].port == port
         assert events[0].bytes_down > 6 < events[0].bytes_up
@@ -101,6 +151,38 @@ class NetworkConformance:
                 assert (await box.run(f"exec 3<>/dev/tcp/127.0.0.1/{server.server_port}")).exit_code != 0
                 assert await output_of(box, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '") == "lo\n"
                 assert await output_of(box, "tail -n +2 /proc/net/route") == ""
+
+    async def test_a_service_of_the_host_is_reached_by_its_one_name(self, bench: Bench) -> None:
+        events: list[NetworkRequest] = []
+        with site() as server, site() as other:
+            policy = Policy(network=Network(mode="allow", hosts=(f"localhost:{server.server_port}", "10.0.0.0/8")))
+            async with bench.make(policy, events.append) as box:
+                ask = "curl -sS --noproxy '' http://"
+                assert await output_of(box, f"{ask}localhost:{server.server_port}/") == "hello\n"
+                for host in (f"localhost:{other.server_port}", f"127.0.0.1:{server.server_port}", "11.0.0.1", "a.test"):
+                    assert "stockade: " in await output_of(box, f"{ask}{host}/")
+        assert [event.verdict for event in events] == ["allowed", *["refused"] * 4]
+
+    async def test_programs_that_know_of_no_proxy_reach_what_is_allowed_and_learn_at_once_what_is_not(
+        self, bench: Bench
+    ) -> None:
+        events: list[NetworkRequest] = []
+        with talker() as port:
+            policy = Policy(network=Network(mode="allow", hosts=(f"good.test:{port}",)))
+            async with bench.make(policy, events.append) as box:
+                await box.exec(["/bin/sh", "-c", "cat > /tmp/unaware.py"], _UNAWARE.encode())
+                said = await output_of(box, f"env -u http_proxy python3 /tmp/unaware.py {port}")
+                assert said.splitlines() == [  # each line as Python shows it
+                    "['heard ']", "['heard \\x00anything']", "['hello']",
+                    f"['stockade: the Host header says evil.test, the request good.test:{port}']",
+                    "ConnectionRefusedError", "gaierror", "OSError", "[]",
+                ]  # fmt: skip
+        found = [(event.method, event.host, event.port, event.verdict) for event in events]
+        assert found == [
+            ("TCP", "good.test", port, "allowed"), ("TCP", "good.test", port, "allowed"),
+            ("GET", "good.test", port, "allowed"), ("GET", "good.test", 0, "refused"),
+            ("DNS", "evil.test", 0, "refused"),
+        ]  # fmt: skip
 
     async def test_transfers_beside_each_other_and_beside_commands(self, bench: Bench) -> None:
         events: list[NetworkRequest] = []

@@ -17,6 +17,7 @@ from stockade_sandbox.conformance.bench import Bench, output_of
 from stockade_sandbox.conformance.network import NetworkConformance
 from stockade_sandbox.errors import SandboxDied, UsageError
 from stockade_sandbox.policy import CopyRule, FolderMode, FolderRule, Limits, Policy
+from stockade_sandbox.port import ShowsOutput
 
 MIB = 1024**2
 
@@ -73,6 +74,16 @@ class ShellConformance:
                 assert (result.output, result.truncated_bytes) == (lines, 0)
             mixed = "(echo 1 >&2; echo 2) | tee /dev/stderr; { echo 3 >&2; echo 4; } 2>&1; (echo 5 >&2 & wait); echo 6"
             assert await output_of(box, mixed) == "1\n2\n2\n3\n4\n5\n6\n"
+
+    async def test_what_a_command_writes_is_shown_while_it_runs_if_it_shows_it(self, bench: Bench) -> None:
+        seen = list[bytes]()
+        async with bench.make(Policy()) as box:
+            shows = isinstance(box, ShowsOutput)
+            if isinstance(box, ShowsOutput):
+                box.on_output = lambda _, data: seen.append(data)
+            output = await box.run("echo one; sleep 0.3; printf 'two\\xff'; (echo three >&2)")
+        assert len(seen) > 1 or not shows
+        assert b"".join(seen) == (output.stdout if shows else b"")
 
     async def test_a_time_out_ends_the_whole_tree_and_keeps_the_state(self, bench: Bench) -> None:
         async with bench.make(Policy()) as box:

@@ -77,7 +77,7 @@ def _namespaces() -> Finding:
     except StockadeError as error:
         return finding("namespaces", "looked for", error.message, error.hint)
     refused = run_operations(["mountns"] if os.geteuid() == 0 else ["userns", "mountns"])
-    return finding("namespaces", "made some", refused, refused and namespace_hint(Causes.of_this_machine()))
+    return finding("namespaces", "created", refused, refused and namespace_hint(Causes.of_this_machine()))
 
 
 def _folders(base: Path) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ def _folders(base: Path) -> Iterator[Finding]:
     folder.mkdir()
     copied = "folders are copied instead: slower, the same review"
     refused = overlay_check(base)(folder)
-    yield finding("overlay folders", "mounted one and wrote to it", refused, copied, required=False)
+    yield finding("overlay folders", "mounted, and written to", refused, copied, required=False)
     if os.geteuid() == 0:
         tried, hint = "mapped their owner to a uid without rights", "run stockade as an ordinary user"
         yield finding("folders of root", tried, can_idmap(folder), hint, required=False)

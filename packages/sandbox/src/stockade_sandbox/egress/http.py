@@ -121,7 +121,7 @@ def check_host(request: Request, target: Target, default_port: int | None) -> No
     if len(hosts) != 1:
         raise Refused(f"{len(hosts)} Host headers", 400)
     if parse_authority(hosts[0], default_port) != target:
-        raise Refused(f"the Host header says {shown(hosts[0])}, the request {target.host}:{target.port}")
+        raise Refused(f"the Host header says {shown(hosts[0])}, the request {target}")
 
 
 def _length(headers: Headers, status: int) -> int | None:
@@ -175,11 +175,29 @@ def framing_headers(framing: Framing) -> list[tuple[str, str]]:
     return [("Transfer-Encoding", "chunked")] if framing is Body.CHUNKED else []
 
 
-def request_head(request: Request, target: Target, path: str, framing: Framing) -> bytes:
-    """What the server gets: one request on a connection of its own."""
-    host = target.host if target.port == 80 else f"{target.host}:{target.port}"
+def is_websocket(request: Request) -> bool:
+    """Whether it asks for one, with nothing else to read (RFC 6455 section 4.1)."""
+    asked = [value.lower() for value in values(request.headers, "upgrade")]
+    return asked == ["websocket"] and request.method == "GET" and not request_framing(request)
+
+
+def request_head(
+    request: Request,
+    target: Target,
+    path: str,
+    framing: Framing,
+    *,
+    port: int = 80,
+    upgrade: bool = False,
+    more: Headers = (),
+) -> bytes:
+    """What the server gets: one request on a connection of its own. `port` is the one that Host does not name; `more`
+    are headers for the next hop.
+    """
+    host = str(target).removesuffix(f":{port}")
     body = framing_headers(framing) if framing or request.method in ("POST", "PUT", "PATCH") else []
-    headers = [("Host", host), *end_to_end(request.headers), *body, ("Connection", "close")]
+    last = [("Connection", "Upgrade"), ("Upgrade", "websocket")] if upgrade else [("Connection", "close")]
+    headers = [("Host", host), *end_to_end(request.headers), *body, *more, *last]
     return head(f"{request.method} {path} HTTP/1.1", headers)
 
 
@@ -194,6 +212,12 @@ def response_head(response: Response, method: str, framing: Framing, *, keep: bo
         body = framing_headers(framing)
     connection = [("Connection", "keep-alive" if keep else "close")]
     return head(f"HTTP/1.1 {response.status} {response.phrase}", [*end_to_end(response.headers), *body, *connection])
+
+
+def upgraded_head(response: Response) -> bytes:
+    """What the client gets of a WebSocket's beginning."""
+    upgrade = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
+    return head(f"HTTP/1.1 101 {response.phrase}", [*end_to_end(response.headers), *upgrade])
 
 
 def refusal(refused: Refused) -> bytes:

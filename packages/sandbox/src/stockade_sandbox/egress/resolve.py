@@ -7,13 +7,12 @@ IANA's special-purpose registries (RFC 6890 and its updates).
 
 import socket
 from collections.abc import Awaitable, Callable, Sequence
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 
 import anyio
 
-from stockade_sandbox.egress.rules import Refused, Target
+from stockade_sandbox.egress.rules import LOCALHOST, Address, Refused, Rules, Target
 
-Address = IPv4Address | IPv6Address
 Resolver = Callable[[str, int], Awaitable[Sequence[str]]]
 """Name and port to addresses in text. OSError when there is no such name."""
 AllowPrivate = Callable[[str, Address], bool]
@@ -71,6 +70,11 @@ def never_private(_host: str, _address: Address) -> bool:
     return False
 
 
+def as_named(rules: Rules, target: Target, address: Address) -> bool:
+    """What the list names of private addresses; of this machine's only by `localhost`."""
+    return rules.may_be_at(target, address) and (target.host == LOCALHOST or not is_own(address))
+
+
 async def public_addresses(target: Target, resolver: Resolver, allow_private: AllowPrivate) -> tuple[Address, ...]:
     """Where `target` is. Refused when the name is unknown, or when any one of its addresses is not public."""
     try:
@@ -88,7 +92,8 @@ async def public_addresses(target: Target, resolver: Resolver, allow_private: Al
         if allow_private(target.host, address):
             continue
         if not is_public(address):
-            raise Refused(f"{target.host} has the address {address}, which is not public")
+            too = Target(str(address), target.port)
+            raise Refused(f"{target.host} has the address {address}, which is not public: --net has to name {too} too")
         if is_own(address):
             raise Refused(f"{target.host} has the address {address}, which is this machine's own")
     return addresses

@@ -21,6 +21,10 @@ class NotTls(Refused):
     """Something else than a ClientHello: the client does not understand TLS alerts."""
 
 
+class NoName(Refused):
+    """A ClientHello without a server's name: right only where an address was asked for (RFC 6066 section 3)."""
+
+
 class _Cursor:
     """Reads forward, never past the end: ValueError instead."""
 
@@ -116,7 +120,8 @@ def _names(hello: bytes) -> list[str]:
 def server_name(data: bytes) -> str | None:
     """The name asked for, in its one spelling; None while `data` is only the beginning of a ClientHello.
 
-    Refused without exactly one name, and for what is too long or malformed; NotTls for what is not TLS.
+    Refused without exactly one name (NoName without any), and for what is too long or malformed; NotTls for what is
+    not TLS.
     """
     hello = _handshake(data)
     if hello is None:
@@ -128,7 +133,7 @@ def server_name(data: bytes) -> str | None:
     except ValueError as error:
         raise NotTls(f"the TLS ClientHello cannot be read: {error}") from None
     if not names:
-        raise Refused("the TLS ClientHello names no server (SNI)")
+        raise NoName("the TLS ClientHello names no server (SNI)")
     if len(names) > 1:
         raise Refused("the TLS ClientHello names several servers")
     try:

@@ -1,9 +1,11 @@
 """`sandbox="stockade"` in inspect_ai (https://inspect.aisi.org.uk/sandboxing.html): one sandbox a sample, without
 network unless its configuration names hosts. inspect_ai finds this by its entry point group.
 
-`sandbox=("stockade", "FILE.toml")`, or a StockadeConfig in place of the file's name.
+`sandbox=("stockade", "FILE.toml")`, or a StockadeConfig in place of the file's name: `[policy]` is a whole
+`stockade_sandbox.Policy`, in place of the short keys.
 """
 
+import os
 import tomllib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -21,11 +23,11 @@ from inspect_ai.util import (
     SandboxUserUnsupportedError,
     sandboxenv,
 )
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from stockade_sandbox import AsyncSandbox, Sandbox
-from stockade_sandbox.errors import PolicyNotEnforceable, SandboxDied
-from stockade_sandbox.policy import GIB, policy_of
+from stockade_sandbox.errors import PolicyNotEnforceable, SandboxDied, UsageError
+from stockade_sandbox.policy import GIB, Policy, policy_of
 
 _CANNOT_EXECUTE = 126
 T = TypeVar("T")
@@ -34,6 +36,7 @@ T = TypeVar("T")
 class StockadeConfig(BaseModel):
     """`folder`: PATH, PATH:ro or PATH:overlay, of which a sample has a copy on write; None is an empty one. `net`:
     names of hosts. `memory_gib`: of the sandbox as a whole where this machine can hold that, else of each process.
+    `image`: a `Policy.rootfs`. `policy` stands in place of all of these; a command's time is then bounded by it too.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -41,7 +44,37 @@ class StockadeConfig(BaseModel):
     folder: str | None = None
     net: tuple[str, ...] = ()
     memory_gib: float = 4.0
+    image: str | None = None
+    policy: Policy | None = None
     backend: str = "bubblewrap"
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+    @classmethod
+    def of_file(cls, path: Path) -> "StockadeConfig":
+        """UsageError, of one line, for one that cannot be read."""
+        try:
+            return cls.model_validate(tomllib.loads(path.read_text()))
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}", 'give sandbox=("stockade", "FILE.toml")') from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path} is no TOML: {error}", "see docs/integrations/inspect_ai.md") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            what = f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            raise UsageError(what, "see docs/integrations/inspect_ai.md") from None
+
+    def made(self) -> Policy:
+        """With absolute paths. UsageError for short keys beside a policy."""
+        if self.policy is not None:
+            if given := self.model_fields_set - {"policy", "backend"}:
+                raise UsageError(f"{sorted(given)[0]} stands beside a policy", "give it as a field of the policy")
+            folders = tuple(replace(rule, host=os.path.abspath(rule.host)) for rule in self.policy.folders)
+            return replace(self.policy, folders=folders)
+        policy = policy_of(self.folder, self.net)
+        limits = replace(policy.limits, command_timeout_s=0.0, memory_bytes=int(self.memory_gib * GIB))
+        return replace(policy, limits=limits, rootfs=self.image)
 
 
 @sandboxenv(name="stockade")
@@ -61,12 +94,9 @@ class StockadeSandboxEnvironment(SandboxEnvironment):
         cls, task_name: str, config: SandboxEnvironmentConfigType | None, metadata: dict[str, str]
     ) -> dict[str, SandboxEnvironment]:
         if isinstance(config, str):
-            text = await to_thread.run_sync(Path(config).read_text)
-            config = StockadeConfig.model_validate(tomllib.loads(text))
+            config = await to_thread.run_sync(StockadeConfig.of_file, Path(config))
         given = config if isinstance(config, StockadeConfig) else StockadeConfig()
-        policy = policy_of(given.folder, given.net)
-        limits = replace(policy.limits, command_timeout_s=0.0, memory_bytes=int(given.memory_gib * GIB))
-        policy = replace(policy, limits=limits, root=True)
+        policy = replace(given.made(), root=True)
         with CancelScope(shield=True):  # who cancels it gets it, and ends it
             try:
                 box = await to_thread.run_sync(Sandbox(policy=policy, backend=given.backend).__enter__)

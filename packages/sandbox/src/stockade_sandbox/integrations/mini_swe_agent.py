@@ -20,7 +20,8 @@ MAX_OUTPUT = 10 << 20
 
 class StockadeEnvironmentConfig(BaseModel):
     """`folder`: PATH, PATH:ro or PATH:overlay, seen as /workspace; None is an empty one. `net`: names of hosts. `cwd`
-    is a path inside, `timeout` of a command in seconds.
+    is a path inside, `timeout` of a command in seconds. `apply`: what was written goes to the folder when the agent
+    submits, which ends the sandbox; not what would run there by itself. `image`: a `Policy.rootfs`.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -30,6 +31,8 @@ class StockadeEnvironmentConfig(BaseModel):
     timeout: int = 30
     folder: str | None = None
     net: tuple[str, ...] = ()
+    apply: bool = False
+    image: str | None = None
     backend: str = "bubblewrap"
 
 
@@ -43,7 +46,7 @@ class StockadeEnvironment:
         self.config = config_class(**given)
         policy = policy_of(self.config.folder, self.config.net)
         limits = replace(policy.limits, command_timeout_s=0.0)
-        self.box = Sandbox(policy=replace(policy, limits=limits), backend=self.config.backend)
+        self.box = Sandbox(policy=replace(policy, limits=limits, rootfs=self.config.image), backend=self.config.backend)
         self.box.__enter__()
 
     def execute(self, action: dict[str, Any], cwd: str = "", *, timeout: int | None = None) -> dict[str, Any]:
@@ -59,6 +62,8 @@ class StockadeEnvironment:
         lines = said.lstrip().splitlines(keepends=True)
         if lines and lines[0].strip() == _SUBMIT and done.exit_code == 0:
             submission = "".join(lines[1:])
+            if self.config.apply:
+                self.box.apply()
             extra = {"exit_status": "Submitted", "submission": submission}
             raise Submitted({"role": "exit", "content": submission, "extra": extra})
         return {"output": said, "returncode": done.exit_code, "exception_info": ""}

@@ -63,6 +63,7 @@ class StockadeExecutor(RemotePythonExecutor):  # type: ignore[misc, unused-ignor
         super().__init__([], logger or AgentLogger(level=LogLevel.ERROR))
         self._box, self._timeout, self._python = box, timeout, python
         self._given: list[str] = []
+        self._patched: Tool | None = None
         self._program: Program | None = None
         self._stack = ExitStack()
 
@@ -70,8 +71,10 @@ class StockadeExecutor(RemotePythonExecutor):  # type: ignore[misc, unused-ignor
         """What the definitions import at their top may be missing (numpy and PIL are named in each): what is used says
         so itself.
         """
-        if "final_answer" in tools:
-            self._patch_final_answer_with_exception(tools["final_answer"])
+        final = tools.get("final_answer")
+        if final is not None and final is not self._patched:  # each run of an agent sends its tools
+            self._patch_final_answer_with_exception(final)
+            self._patched = final
         tree = ast.parse(get_tools_definition_code(tools))
         missing = ast.ExceptHandler(type=ast.Name("ImportError", ast.Load()), name=None, body=[ast.Pass()])
         tree.body = [

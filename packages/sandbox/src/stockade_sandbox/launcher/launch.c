@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,8 +22,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -288,6 +291,16 @@ static void op_pidns(char **args) {
     lifeline = ends[0];
 }
 
+/* netns: a network of its own, in which loopback is up and nothing else is. */
+static void op_netns(char **args) {
+    (void)args;
+    struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    check(unshare(CLONE_NEWNET), "netns", "unshare");
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    check(fd < 0 || ioctl(fd, SIOCSIFFLAGS, &loopback), "netns", "lo");
+    close(fd);
+}
+
 /* calm: no core files, and default signals, whatever we were started with. */
 static void op_calm(char **args) {
     (void)args;
@@ -365,6 +378,7 @@ static const struct {
     {"call", 4, op_call},     {"write", 2, op_write},     {"remove", 1, op_remove},         {"bound", 0, op_bound},
     {"filter", 1, op_filter}, {"keep", 0, op_keep},       {"devices", 1, op_devices},       {"pts", 1, op_pts},
     {"seal", 1, op_seal},       {"subids", 4, op_subids}, {"users", 3, op_users},           {"chown", 2, op_chown},
+    {"netns", 0, op_netns},
 };
 
 static void run_operation(char ***at) {

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from stockade_sandbox.errors import ReviewOutdated, SandboxFailed, UsageError
 from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all, digest
+from stockade_sandbox.overlay.commits import INDEX, check_and_fetch, finish_index, index_follows
 from stockade_sandbox.overlay.contents import Contents
 from stockade_sandbox.overlay.journal import Entry, Look, forget_undone, journals_of, new_journal
 from stockade_sandbox.overlay.merging import Merged, check_conflicts, listed, picked, resolved
@@ -57,6 +58,7 @@ def apply_changes(
         return ()
     with explained(layer.host), open_layer(layer, writing=True) as opened, alone(opened.host):
         recover(opened.host, opened.base.parent.parent, layer)
+        finish_index(opened.base / INDEX)
         check_whole(layer, opened.written)
         comparison = Comparison(opened, counting=False)
         actual = compare_all(comparison)
@@ -66,6 +68,7 @@ def apply_changes(
             _check_reviewed(chosen, reviewed, opened)
         if not (force or merge):
             check_conflicts(chosen, opened, comparison.base)
+        check_and_fetch(opened, chosen, force=force)
         if chosen and not opened.is_copy:  # once it is written over, nobody knows any more what it was
             new = [path for path in chosen if comparison.base.is_new(path)]
             comparison.base.capture(number_after(opened.base), opened.host, opened.written, new)
@@ -74,7 +77,8 @@ def apply_changes(
                 comparison.base.keep(opened.written, chosen)
             with resolved(chosen, opened, comparison.base, force=force, merge=merge) as (result, source):
                 if result:
-                    _write(source, result, record, progress)
+                    with index_follows(opened.host, layer.host, result, opened.base / INDEX):
+                        _write(source, result, record, progress)
         return tuple(change.path for change in chosen.values())
 
 

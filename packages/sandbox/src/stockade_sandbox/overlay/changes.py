@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from stockade_sandbox.errors import LayerLost, SandboxFailed
 from stockade_sandbox.overlay.base import Base, base_of
-from stockade_sandbox.overlay.diff import Lines, Side, kind_of
-from stockade_sandbox.overlay.flags import flag, refusal
+from stockade_sandbox.overlay.commits import git_prefix, part_of, says, stays_inside
+from stockade_sandbox.overlay.diff import TEXT_BYTES, Lines, Side, kind_of
+from stockade_sandbox.overlay.flags import Flag, flag, never, refusal
 from stockade_sandbox.overlay.git_config import named_by_git
 from stockade_sandbox.overlay.record import Manifest, OpenLayer, open_layer
 from stockade_sandbox.overlay.safe_fs import (
@@ -24,7 +25,7 @@ from stockade_sandbox.overlay.safe_fs import (
     same_data,
 )
 from stockade_sandbox.overlay.snapshots import Found, scan, shown_by_copy
-from stockade_sandbox.results import Change, ChangeKind, FolderLayer
+from stockade_sandbox.results import Change, ChangeKind, EntryKind, FolderLayer
 
 COMPARE_BYTES = 1 << 30
 _MASKED = "holds [redacted: ...], what the bot was shown in place of a hidden value"
@@ -116,11 +117,13 @@ class Comparison:
     counting: bool = True
     base: Base = field(init=False)
     named: dict[str, str] = field(init=False)
+    git: str | None = field(init=False)
     lines: Lines = field(default_factory=Lines)
 
     def __post_init__(self) -> None:
         self.base = base_of(self.opened)
         self.named = named_by_git(self.opened.host.root)
+        self.git = git_prefix(self.opened.host)
 
     def touched(self) -> Touched:
         opened = self.opened
@@ -131,6 +134,8 @@ class Comparison:
     def change(self, path: str, after: Node | None) -> Change | None:
         """The difference between the host as it is now and what the bot left, or None."""
         host, written = self.opened.host, self.opened.written
+        if self.git is not None and part_of(self.git, path) == "own":
+            return None
         before = host.node(path)
         sides = Side.of(host, path, before), Side.of(written, path, after)
         kind = kind_of(*sides, lambda: self._is_same(path, before, after))
@@ -149,10 +154,44 @@ class Comparison:
             refused = "another file system is mounted there on the host"
         elif path.count("/") >= MAX_DEPTH:
             refused = _TOO_DEEP
-        mode = before.mode if before else None
-        flagged = flag(path, entry=found.entry, mode=found.mode, mode_before=mode, deleted=after is None)
-        flagged = flagged or (self._obeyed(path, after) if after is not None else None)
-        return replace(found, kind=kind, refused=refused, flagged=flagged or (_MASKED if masked else None))
+        mode, written = before.mode if before else None, self.opened.written
+        gits = f".git/{path}" if self.git == "" else path
+        if commits := self._commits(path, found.entry, after):
+            flagged, refused = commits[0], refused or commits[1]
+        else:
+            flagged = flag(
+                gits,
+                entry=found.entry,
+                mode=found.mode,
+                mode_before=mode,
+                deleted=after is None,
+                texts=lambda: _texts(before, side),
+            )
+            refused = refused or never(gits, found.entry)
+            refused = refused or (None if self.git is None else stays_inside(self.git, path, written))
+        obeyed = self._obeyed(path, after) if after is not None else None
+        if not (flagged and flagged.held) and (why := obeyed or (_MASKED if masked else None)):
+            flagged = Flag(why)
+        return replace(
+            found,
+            kind=kind,
+            refused=refused,
+            flagged=flagged.why if flagged else None,
+            held=bool(flagged and flagged.held),
+        )
+
+    def _commits(self, path: str, entry: EntryKind, after: Node | None) -> tuple[Flag | None, str | None] | None:
+        """Of branches, tags and HEAD, and folders of these, which apply checks (commits.py): the flag, and why it is
+        refused.
+        """
+        if self.git is None or after is None or part_of(self.git, path) is None:
+            return None
+        if entry == "directory":
+            return None, None
+        was, now = says(self.opened.host, path), says(self.opened.written, path)
+        if now is None:
+            return None, "not what git writes for a branch, a tag or HEAD"
+        return Flag(f"the bot's commits: {was[:12] if was else 'new'} -> {now[:60]}", held=False), None
 
     def _obeyed(self, path: str, after: Node) -> str | None:
         """Why git obeys what it is, what it lies in or, where it is no folder, what it takes the place of."""
@@ -181,6 +220,18 @@ class Comparison:
                 return same_data(ours, theirs, COMPARE_BYTES)
         except PermissionError:
             return False
+
+
+def _texts(before: Side | None, after: Side | None) -> tuple[bytes, bytes] | None:
+    """Of two files that are not large; where there was none, it is empty."""
+    sides = [side for side in (before, after) if side is not None]
+    if after is None or any(side.kind != "file" or side.size > TEXT_BYTES for side in sides):
+        return None
+    try:
+        old, new = before.read(TEXT_BYTES) if before else b"", after.read(TEXT_BYTES)
+    except PermissionError:
+        return None
+    return None if old is None or new is None else (old, new)
 
 
 _NOT_WHOLE = "bring it back from its snapshots: stockade runs resume RUN; or throw it away: stockade runs discard RUN"

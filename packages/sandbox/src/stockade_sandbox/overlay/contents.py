@@ -5,6 +5,7 @@ import hashlib
 import os
 import stat
 from contextlib import suppress
+from typing import Self
 
 from stockade_sandbox.overlay.journal import Look, Side
 from stockade_sandbox.overlay.safe_fs import (
@@ -99,6 +100,10 @@ class Contents:
         elif stat.S_ISFIFO(node.stat.st_mode):
             os.mkfifo(name, node.mode, dir_fd=self._store)
 
+    def of(self, store: int) -> Self:
+        """The same of another journal's store."""
+        return type(self)(self._host, store, self._staging, sync=self._sync)
+
     def has(self, number: int, side: Side, look: Look) -> bool:
         """Whether the store has this side as it was: a program that had a file open can write to what is kept of it."""
         name = f"{number}.{side}"
@@ -122,30 +127,37 @@ class Contents:
         if _is_there(name, self._staging):
             return name
         kept = name + _INODE if look.kind == "file" and self._holds(name + _INODE, look) else name
-        if _link(kept, self._store, name, self._staging):
-            return name
-        found = os.stat(kept, dir_fd=self._store, follow_symlinks=False)
+        if not _link(kept, self._store, name, self._staging):
+            self.stage_copy(kept, name)
+        return name
+
+    def stage_copy(self, kept: str, name: str) -> None:
+        """What the store keeps, into staging under a name."""
+        store = self._store
+        found = os.stat(kept, dir_fd=store, follow_symlinks=False)
         if stat.S_ISLNK(found.st_mode):
-            new_symlink(os.readlink(kept, dir_fd=self._store), name, self._staging, *_whose(found))
+            new_symlink(os.readlink(kept, dir_fd=store), name, self._staging, *_whose(found))
         elif stat.S_ISFIFO(found.st_mode):
             os.mkfifo(name, stat.S_IMODE(found.st_mode), dir_fd=self._staging)
         else:
-            fd = os.open(kept, _READ, dir_fd=self._store)
+            fd = os.open(kept, _READ, dir_fd=store)
             try:
                 self._copy(fd, name, self._staging)
             finally:
                 os.close(fd)
-        return name
 
     def stage(self, number: int, path: str, change: Change, before: Node | None, written: DirTree) -> Look:
         """The bot's content, into staging: with the owner and attributes of the host's file, or of a new one there."""
-        name = f"{number}.after"
         if change.entry == "symlink":
             owner = self.owner_of(path, before) if self.owner else None
-            new_symlink(decode_path(change.target or ""), name, self._staging, owner)
+            new_symlink(decode_path(change.target or ""), f"{number}.after", self._staging, owner)
             return Look("symlink", target=change.target or "")
-        mode = change.mode & MODE_BITS
-        with written.file(path) as source, new_file(name, self._staging, mode, sync=self._sync) as out:
+        with written.file(path) as source:
+            return self.stage_file(number, path, source, change.mode & MODE_BITS, before)
+
+    def stage_file(self, number: int, path: str, source: int, mode: int, before: Node | None) -> Look:
+        """What `source` holds from where it stands, into staging, as `stage` does."""
+        with new_file(f"{number}.after", self._staging, mode, sync=self._sync) as out:
             sha256 = _copy_hashed(source, out, path)
             self._adorn(out, path, before)
             now = os.fstat(out)

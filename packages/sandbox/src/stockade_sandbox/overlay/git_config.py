@@ -9,12 +9,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.overlay.flag_rules import GIT_KEYS
+from stockade_sandbox.overlay.flags import git_keys
 
 _GIT_S = 20
 _SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 """First: a virtual environment that a bot may write to can be on the user's PATH."""
-_LOCAL = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
+LOCAL = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_NAMESPACE", "GIT_COMMON_DIR")
+"""Variables that send git to another repository than that of the folder it is called in."""
+
+
+def system_git() -> str | None:
+    """The program; the user's PATH counts where the system has none."""
+    return shutil.which("git", path=_SYSTEM_PATH) or shutil.which("git")
 
 
 def named_by_git(folder: Path) -> dict[str, str]:
@@ -23,14 +29,14 @@ def named_by_git(folder: Path) -> dict[str, str]:
     The settings are the host's, not those of a bot. SandboxFailed when git does not answer.
     """
     root = next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
-    git = shutil.which("git", path=_SYSTEM_PATH) or shutil.which("git")
+    git = system_git()
     if root is None or git is None:
         return {}
     settings = _settings(git, root)
-    named = dict[str, str]()
+    named, patterns = dict[str, str](), git_keys()
     for origin, setting in zip(settings[::2], settings[1::2], strict=False):
         key, _, value = setting.partition("\n")
-        if any(fnmatchcase(key.lower(), pattern) for pattern in GIT_KEYS):
+        if any(fnmatchcase(key.lower(), pattern) for pattern in patterns):
             for path in _paths(value, root, root / origin.removeprefix("file:")):
                 if path.startswith(f"{folder}/"):
                     named[path.removeprefix(f"{folder}/")] = f"git runs or obeys it on the host: {key} names it"
@@ -40,7 +46,7 @@ def named_by_git(folder: Path) -> dict[str, str]:
 def _settings(git: str, root: Path) -> list[str]:
     """Where each is from, and what it is, in a folder of somebody else's too; nothing where git cannot read them, and
     runs nothing either. Reading them runs nothing."""
-    env = {name: value for name, value in os.environ.items() if name not in _LOCAL}
+    env = {name: value for name, value in os.environ.items() if name not in LOCAL}
     argv = [git, "-c", "safe.directory=*", "config", "--list", "--show-origin", "--includes", "-z"]
     try:
         done = subprocess.run(argv, cwd=root, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_S,

@@ -92,7 +92,8 @@ class Head(Record, kw_only=True):
     """What was last decided: `goal` is the side that every entry not left out goes to, `at` when that was (UNIX s).
 
     `modes`: of folders that are opened to writing meanwhile. `folder` is the host's; `inside` is where it was in the
-    sandbox. `layer_ns`: when the layer began that was applied.
+    sandbox. `layer_ns`: when the layer began that was applied. `again`: a part of what older journals hold at `before`
+    was applied from there, and is theirs again once this one is taken back.
     """
 
     version: int = 1
@@ -104,6 +105,7 @@ class Head(Record, kw_only=True):
     step: Literal["decided", "done"]
     at: float
     modes: dict[str, int] = field(default_factory=dict)
+    again: bool = False
 
 
 def other(side: Side) -> Side:
@@ -200,11 +202,18 @@ def journals_on(hosts: Collection[str], runs: Path) -> Iterator[tuple[Path, Jour
                 yield journals.with_name(journals.name.removesuffix(SUFFIX)), journal, head
 
 
-def forget_undone(journals: Path) -> None:
-    """Away with what could be applied again: the layer is there for that, or a new apply goes on from here."""
+def forget_undone(journals: Path, *, again: bool = False) -> None:
+    """Away with what could be applied again: the layer is there for that, or a new apply goes on from here. `again`:
+    only with journals that older ones are there for.
+    """
     for journal in all_journals(journals):
         head = journal.head()
-        if head and head.step == "done" and all(entry.at == "before" for entry in journal.entries()):
+        if (
+            head
+            and head.step == "done"
+            and head.again >= again
+            and all(entry.at == "before" for entry in journal.entries())
+        ):
             remove_tree(journal.place)
     forget_empty(journals)
 

@@ -3,7 +3,6 @@ ways, by `git merge-file`.
 """
 
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,6 +15,7 @@ from stockade_sandbox.errors import ChangedOnHost, UsageError
 from stockade_sandbox.overlay.base import Base
 from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all, reading
 from stockade_sandbox.overlay.diff import is_binary
+from stockade_sandbox.overlay.git_config import system_git
 from stockade_sandbox.overlay.journal import Look
 from stockade_sandbox.overlay.record import OpenLayer, Original, open_layer
 from stockade_sandbox.overlay.safe_fs import LARGE, MODE_BITS, DirTree, Node, decode_path, digest_of, encode_path
@@ -213,7 +213,7 @@ def _merge_one(
 
 def _git(before: bytes, ours: bytes, bots: bytes, folder: Path) -> bytes | str:
     """The merged text, or why there is none. Git's own configuration does not count."""
-    git = shutil.which("git")
+    git = system_git()
     if git is None:
         raise UsageError("merging is done by git, which is not installed", "install git; or apply with --force")
     names = ("host", "base", "bot")

@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 
 from stockade_sandbox.errors import SandboxFailed, UsageError
+from stockade_sandbox.overlay.commits import keep_packed
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.paths import checked_folder
 from stockade_sandbox.overlay.record import LAYER_FILE, LayerRecord, Original, write_manifest
@@ -140,6 +141,7 @@ def _make_copy(folder: Path, place: Path, owner: int | None, progress: OnProgres
 def _write_record(folder: Path, place: Path, skipped: list[str]) -> None:
     """On disk when this returns. The start is read off the file's own ctime: the clock of the host files' times."""
     with DirTree(folder) as host, (place / LAYER_FILE).open("xb") as out:
+        keep_packed(host, place)
         started = os.fstat(out.fileno()).st_ctime_ns
         record = LayerRecord(host=encode_path(str(folder)), folder=FolderId.of(host.root_fd), started_ns=started,
                              skipped=tuple(skipped))  # fmt: skip

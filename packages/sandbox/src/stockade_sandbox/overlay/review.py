@@ -3,6 +3,7 @@ was taken back of a layer that is gone. Every content and name in a layer is tak
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,25 +15,35 @@ from stockade_sandbox.overlay.changes import Comparison, check_whole, digest, fi
 from stockade_sandbox.overlay.diff import TEXT_BYTES, Lines, Seen, Side, kind_of, render
 from stockade_sandbox.overlay.discard import discard_layer
 from stockade_sandbox.overlay.flags import without_caches
-from stockade_sandbox.overlay.journal import Entry, Journal
+from stockade_sandbox.overlay.journal import Journal
 from stockade_sandbox.overlay.merging import find_conflicts
 from stockade_sandbox.overlay.record import OpenLayer, Original, open_layer, read_record
 from stockade_sandbox.overlay.renames import File, find_renames
 from stockade_sandbox.overlay.safe_fs import LARGE, DirTree, decode_path, digest_at, is_safe
 from stockade_sandbox.overlay.snapshots import scan, shown_by_copy
 from stockade_sandbox.overlay.store import number_after
-from stockade_sandbox.overlay.undo import decisions, holding, open_journals, recover_layer, redo_layer, undo_layer
+from stockade_sandbox.overlay.undo import (
+    Kept,
+    decisions,
+    holding,
+    open_journals,
+    recover_layer,
+    redo_layer,
+    taken_back,
+    undo_layer,
+)
 from stockade_sandbox.results import Change, FolderLayer, Renamed
 
 Sides = Callable[[Change], tuple[Side | None, Side | None]]
 """What a change is between, while its folder is open."""
 
 
-class _Shown:
+class _Shown(ABC):
     """What can be seen of changes, whatever their two sides are."""
 
+    @abstractmethod
     def _sides(self, layer: FolderLayer) -> AbstractContextManager[Sides]:
-        raise NotImplementedError
+        """Of a layer, as long as its folder is open."""
 
     def left_out(self, layer: FolderLayer) -> Mapping[str, int]:
         """How many changes the last look at a layer left out, by the name of the cache."""
@@ -61,6 +72,15 @@ class _Shown:
         with self._sides(layer) as sides:
             before, after = (side.text(change.path) if side else "" for side in sides(change))
             return None if isinstance(before, str) or isinstance(after, str) else (before, after)
+
+    def content(self, layer: FolderLayer, change: Change) -> bytes | None:
+        """A file as the bot made it; None for what is none, or too large to be shown."""
+        if layer.strategy == "direct" or change.kind == "deleted" or change.entry != "file":
+            return None
+        with self._sides(layer) as sides:
+            after = sides(change)[1]
+            data = after.text(change.path) if after else ""
+            return None if isinstance(data, str) else data
 
     def renames(self, layer: FolderLayer, changes: Iterable[Change]) -> dict[str, Renamed]:
         """Of the new files among these changes, by path, those that are old ones under another name."""
@@ -221,9 +241,6 @@ def _base_side(was: Original, base: Base) -> Side | None:
     return Side(was.kind, was.mode, was.size, target, lambda limit: data[:limit])
 
 
-_Kept = tuple[Journal, int, Entry]
-
-
 class TakenBack(_Shown):
     """port.Differ over the journals of layers that are gone: what was taken back, and apply writes again.
 
@@ -231,22 +248,19 @@ class TakenBack(_Shown):
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, dict[str, _Kept]] = {}
+        self._found: dict[str, dict[str, Kept]] = {}
 
-    def _all(self, layer: FolderLayer, journals: Iterable[Journal]) -> dict[str, _Kept]:
-        """What was applied last of each path."""
+    def _all(self, layer: FolderLayer, journals: Iterable[Journal]) -> dict[str, Kept]:
         place = str(layer.layer)
         if place not in self._found:
-            every = ((journal, number, one) for journal in journals for number, one in enumerate(journal.entries()))
-            self._found[place] = {decode_path(kept[2].path): kept for kept in every if kept[2].at == "before"}
+            self._found[place] = taken_back(journals)
         return self._found[place]
 
     def changes(self, layer: FolderLayer) -> tuple[Change, ...]:
         """By path, from the folder as it is to what was applied last of each."""
         with reading(layer), open_journals(layer) as (host, journals):
             kept, lines = self._all(layer, journals), Lines()
-            paths = sorted(kept, key=lambda path: path.split("/"))
-            found = (_change_again(path, kept[path], host, lines) for path in paths)
+            found = (_change_again(path, one, host, lines) for path, one in kept.items())
             return tuple(change for change in found if change)
 
     @contextmanager
@@ -261,16 +275,15 @@ class TakenBack(_Shown):
             yield sides
 
 
-def _change_again(path: str, kept: _Kept, host: DirTree, lines: Lines) -> Change | None:
-    entry, node = kept[2], host.node(path)
+def _change_again(path: str, kept: Kept, host: DirTree, lines: Lines) -> Change | None:
+    entry, node = kept.entry, host.node(path)
     before, after = Side.of(host, path, node), _kept_side(kept)
     kind = kind_of(before, after, lambda: not entry.content or entry.after.sha256 == digest_at(host, path))
     return lines.change(path, kind, before, after)[0] if kind else None
 
 
-def _kept_side(kept: _Kept) -> Side | None:
-    journal, number, entry = kept
-    look, store = entry.after, journal.store / f"{number}.after"
+def _kept_side(kept: Kept) -> Side | None:
+    look, store = kept.entry.after, kept.journal.store / f"{kept.number}.after"
     if look.kind == "absent":
         return None
 

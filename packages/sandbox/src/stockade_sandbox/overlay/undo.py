@@ -4,7 +4,8 @@ An entry goes back only if it is still what apply left. What was edited since st
 """
 
 import os
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +13,21 @@ from typing import Unpack
 
 from stockade_sandbox.errors import FolderMoved
 from stockade_sandbox.overlay.apply import explained
+from stockade_sandbox.overlay.commits import INDEX, finish_index, index_follows
 from stockade_sandbox.overlay.journal import (
     STAGING,
     Entry,
     Head,
     Journal,
+    Look,
     Side,
     all_journals,
     forget_undone,
     journals_of,
     journals_on,
+    new_journal,
 )
-from stockade_sandbox.overlay.safe_fs import DirTree, decode_path, encode_path
+from stockade_sandbox.overlay.safe_fs import DirTree, decode_path, encode_path, parent
 from stockade_sandbox.overlay.writing import (
     Exchange,
     alone,
@@ -32,7 +36,8 @@ from stockade_sandbox.overlay.writing import (
     recover,
 )
 from stockade_sandbox.port import Deciding
-from stockade_sandbox.results import Decision, FolderLayer, Moved, shown_path
+from stockade_sandbox.records import replace
+from stockade_sandbox.results import Change, Decision, FolderLayer, Moved, shown_path
 from stockade_sandbox.stoppable import quietly
 
 _THERE = "it is so already"
@@ -73,6 +78,10 @@ def _opened(layer: FolderLayer) -> Iterator[_Opened]:
             host.__exit__(None, None, None)
 
 
+def _paths(opened: _Opened) -> list[str]:
+    return [decode_path(entry.path) for journal in opened.journals for entry in journal.entries()]
+
+
 def undo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
     """Everything that was applied of a layer as it was before, the last first. Also when the layer is gone.
 
@@ -81,19 +90,31 @@ def undo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
     """
     if layer.layer is None or not all_journals(journals_of(layer)):
         return Moved()
-    with _opened(layer) as opened:
+    with _opened(layer) as opened, index_follows(opened.host, layer.host, _paths(opened)):
         found = _all(opened, reversed(opened.journals), "before", how)
-        if not layer.is_lost:  # there it is all that is to be applied again
-            forget_undone(journals_of(layer))
+        # where the layer is there, it is all that is to be applied again
+        forget_undone(journals_of(layer), again=layer.is_lost)
     return found
 
 
-def redo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
-    """What was taken back is applied again, in the order in which it was. Errors as of undo."""
+def redo_layer(
+    layer: FolderLayer,
+    changes: Iterable[Change] | None = None,
+    contents: Mapping[str, bytes] | None = None,
+    **how: Unpack[Deciding],
+) -> Moved:
+    """What was taken back is applied again, in the order in which it was, or some `changes` of it; of files with
+    `contents`, these. Errors as of undo.
+    """
     if layer.layer is None or not all_journals(journals_of(layer)):
         return Moved()
-    with _opened(layer) as opened:
-        return _all(opened, opened.journals, "after", how)
+    with _opened(layer) as opened, index_follows(opened.host, layer.host, _paths(opened)):
+        forget_undone(journals_of(layer), again=True)
+        opened.journals = all_journals(journals_of(layer))
+        if changes is None and not any(head.again for head in _heads(opened.journals)):
+            return _all(opened, opened.journals, "after", how)
+        chosen = None if changes is None else {decode_path(change.path) for change in changes}
+        return _redo_some(opened, chosen, {decode_path(path): data for path, data in (contents or {}).items()}, how)
 
 
 def recover_folder(folder: Path, runs: Path) -> bool:
@@ -139,6 +160,7 @@ def recover_layer(layer: FolderLayer) -> bool:
     """The same for the folder of a layer, where that is still there."""
     if layer.strategy != "direct" and layer.layer is not None and Path(layer.host).is_dir():
         with suppress(FolderMoved), _opened(layer) as opened:
+            finish_index(Path(layer.layer, INDEX))
             return opened.was_cut_off
     return False
 
@@ -182,7 +204,7 @@ def _exchange(opened: _Opened, journal: Journal, entries: list[Entry], goal: Sid
         head = journal.head()
         assert head is not None
         if moving:
-            exchange.carry_out(opened.layer, head.layer_ns, goal, entries, how.get("record"))
+            exchange.carry_out(opened.layer, head.layer_ns, goal, entries, how.get("record"), again=head.again)
         else:
             journal.write(head, entries)
             exchange.abandon(entries)
@@ -214,6 +236,114 @@ def _prepare(exchange: Exchange, number: int, entry: Entry, goal: Side, *, force
     if new.kind not in ("absent", "directory"):
         contents.bring(number, goal, new)
     return ""
+
+
+@dataclass
+class Kept:
+    """What was taken back of a path: whose entry it is, by which number. `now`: what the host has instead."""
+
+    journal: Journal
+    number: int
+    entry: Entry
+    now: Look
+
+
+def taken_back(journals: Iterable[Journal]) -> dict[str, Kept]:
+    """What was applied last of each path and is not so now, a folder before what is in it."""
+    now, found = dict[str, Look](), dict[str, Kept]()
+    for journal in journals:
+        is_part = any(head.again for head in _heads([journal]))
+        for number, entry in enumerate(journal.entries()):
+            path = decode_path(entry.path)
+            now[path] = entry.after if entry.at == "after" else now.get(path, entry.before)
+            if entry.at == "before" and not is_part:
+                found[path] = Kept(journal, number, entry, now[path])
+            elif path in found:
+                found[path].now = now[path]
+    return {path: found[path] for path in sorted(found, key=lambda path: path.split("/")) if _differs(found[path])}
+
+
+def _heads(journals: Iterable[Journal]) -> list[Head]:
+    return list(filter(None, (journal.head() for journal in journals)))
+
+
+def _differs(kept: Kept) -> bool:
+    one, other = kept.now, kept.entry.after
+    return (one.kind, one.mode, one.sha256, one.target) != (other.kind, other.mode, other.sha256, other.target)
+
+
+def _redo_some(opened: _Opened, chosen: Iterable[str] | None, contents: Mapping[str, bytes], how: Deciding) -> Moved:
+    """By a journal of its own: those that it is taken from stay as they are, for the rest."""
+    every, layer, entries, left = taken_back(opened.journals), opened.layer, list[Entry](), dict[str, str]()
+    wanted = every.keys() if chosen is None else _with_folders(chosen, every, opened.host)
+    head, progress = _heads(opened.journals)[-1], how.get("progress", quietly)
+    with Exchange(opened.host, new_journal(journals_of(layer)), len(wanted), progress) as exchange:
+        try:
+            for path, kept in every.items():
+                if path in wanted:
+                    made = _prepare_again(exchange, len(entries), path, kept, contents, force=how.get("force", False))
+                    if isinstance(made, Entry):
+                        entries.append(made)
+                    else:
+                        left[kept.entry.path] = made
+            _keep_full_folders(opened.host, entries, "after")
+            moving = [entry for entry in entries if not entry.left]
+            exchange.loosen(decode_path(entry.path) for entry in moving)
+            exchange.staged()
+        except BaseException:
+            exchange.abandon()
+            raise
+        if moving:
+            exchange.carry_out(layer, head.layer_ns, "after", entries, how.get("record"), again=True)
+        else:
+            exchange.abandon()
+    left |= {entry.path: entry.left for entry in entries if entry.left}
+    named = _named(opened, head, left).items()
+    return Moved(
+        [shown_path(layer.inside, entry.path) for entry in entries if not entry.left],
+        {shown_path(layer.inside, path): why for path, why in named},
+    )
+
+
+def _with_folders(chosen: Iterable[str], every: Mapping[str, Kept], host: DirTree) -> set[str]:
+    """The chosen paths and the folders around them that the host does not have."""
+    wanted = set(chosen)
+    for path in list(wanted):
+        while path := parent(path):
+            if path in every and every[path].entry.after.kind == "directory" and host.node(path) is None:
+                wanted.add(path)
+    return wanted
+
+
+def _prepare_again(
+    exchange: Exchange, number: int, path: str, kept: Kept, picked: Mapping[str, bytes], *, force: bool
+) -> Entry | str:
+    """What is kept and staged to have a path again as it was applied, or with picked content; or why it stays."""
+    contents, entry, after = exchange.contents, kept.entry, kept.entry.after
+    node = exchange.host.node(path)
+    if not force and not contents.is_still(kept.now, path, node, surely=True):
+        return _THERE if contents.is_still(after, path, node, surely=True) else _EDITED
+    if not entry.content:
+        if node is None or node.kind != after.kind or not (force or node.mode & 0o1777 == kept.now.mode & 0o1777):
+            return _EDITED
+        old = contents.look(path, node)
+        return Entry(entry.path, old, replace(old, mode=after.mode), content=False)
+    if path in picked and node is not None and node.kind == "file":
+        old = contents.keep(number, path, node, "before")
+        with tempfile.TemporaryFile() as file:
+            file.write(picked[path])
+            file.seek(0)
+            return Entry(entry.path, old, contents.stage_file(number, path, file.fileno(), node.mode, node))
+    if after.kind not in ("absent", "directory"):
+        store = os.open(kept.journal.store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            others = contents.of(store)
+            if not others.has(kept.number, "after", after):
+                return _LOST
+            others.stage_copy(f"{kept.number}.after", f"{number}.after")
+        finally:
+            os.close(store)
+    return Entry(entry.path, contents.keep(number, path, node, "before"), after)
 
 
 def _keep_full_folders(host: DirTree, entries: list[Entry], goal: Side) -> None:

@@ -109,11 +109,18 @@ class Exchange:
         step("staged")
 
     def carry_out(
-        self, layer: FolderLayer, layer_ns: int, goal: Side, entries: list[Entry], record: Record | None
+        self,
+        layer: FolderLayer,
+        layer_ns: int,
+        goal: Side,
+        entries: list[Entry],
+        record: Record | None,
+        *,
+        again: bool = False,
     ) -> None:
-        """Decide that all entries go to `goal` but those that are `left`, and do it."""
+        """Decide that all entries go to `goal` but those that are `left`, and do it. `again`: as Head says."""
         head = Head(host=encode_path(layer.host), inside=layer.inside, folder=FolderId.of(self.host.root_fd), goal=goal,
-                    layer_ns=layer_ns, step="decided", at=time.time(),
+                    layer_ns=layer_ns, step="decided", at=time.time(), again=again,
                     modes={encode_path(path): mode for path, mode in self.modes.items()})  # fmt: skip
         self.journal.write(head, entries)
         step("decided")
@@ -336,7 +343,8 @@ def recover(host: DirTree, runs: Path, own: FolderLayer | None = None) -> bool:
         places[staging_of(mine)] = mine
     decided = False
     for name, journals in places.items():
-        for journal in all_journals(journals) if journals is not None else ():
+        every = all_journals(journals) if journals is not None else []
+        for journal in sorted(every, key=_is_done):  # what is staged is of the one that is not, and goes with the first
             decided |= _recover_one(host, journal, is_marked=name in names)
         if journals is not None:
             forget_empty(journals)
@@ -346,6 +354,11 @@ def recover(host: DirTree, runs: Path, own: FolderLayer | None = None) -> bool:
             if mode is not None:
                 host.set_mode("", mode)
     return decided
+
+
+def _is_done(journal: Journal) -> bool:
+    head = journal.head()
+    return head is None or head.step == "done"
 
 
 def _recover_one(host: DirTree, journal: Journal, *, is_marked: bool) -> bool:

@@ -2,7 +2,6 @@
 protocol suits a model.
 """
 
-import difflib
 import json
 from collections.abc import Sequence
 from functools import cache
@@ -24,7 +23,7 @@ from stockade.answers.tool_specs import (
     usage,
 )
 from stockade.core.actions import Action, AskUser, EditFile, Finish, ReadFile, Shell, SubTask, WriteFile
-from stockade.core.errors import UnreadableAnswer
+from stockade.core.errors import UnreadableAnswer, did_you_mean
 from stockade.core.messages import ModelInfo
 from stockade.core.tools import Offered, ToolSpec
 
@@ -159,8 +158,7 @@ def tool_named(name: str, tools: Sequence[Offered]) -> str:
         return name
     if same := [other for other in offered if other.lower() == name.lower()]:
         return same[0]
-    near = difflib.get_close_matches(name.lower(), offered, n=1)
-    hint = f"did you mean {near[0]}?" if near else "the tools are " + ", ".join(offered)
+    hint = did_you_mean(name.lower(), offered, "the tools are " + ", ".join(offered))
     raise UnreadableAnswer(f"there is no tool {name[:60]!r}: {hint}")
 
 

@@ -14,7 +14,7 @@ from anyio import to_thread
 from stockade import changes
 from stockade.api.environment import Folder
 from stockade.api.results import RunResult, result_of
-from stockade.approval.approver import Authoriser
+from stockade.approval.approver import Authoriser, Question
 from stockade.bots.spec import BotSpec
 from stockade.core.actions import Action
 from stockade.core.errors import UsageError
@@ -195,7 +195,7 @@ class WritingBot(Bot):
 
 
 class BrowsingBot(Bot):
-    """Uses a browser inside the sandbox; `net="allow=HOST"` says where it may go."""
+    """Uses a browser inside the sandbox; `net="HOST"` says where it may go."""
 
     kind = "BROWSING"
 
@@ -288,8 +288,8 @@ class PlannerBot(Bot):
         on_approval = self._on_approval
         if on_approval is not None and isinstance(parts.approver, Authoriser):
 
-            async def ask(action: Action, _problem: str | None) -> str | None:
-                return await on_approval(action)
+            async def ask(question: Question, _problem: str | None) -> str | None:
+                return await on_approval(question.action)
 
             parts.approver.ask = ask
 
@@ -314,10 +314,9 @@ def log_task(name: str, user_prompt: str | None) -> str:
 
 
 def _forget_unchanged(result: RunResult) -> None:
-    """Layers that nothing was written to are removed."""
+    """Layers are removed where nothing was written to any."""
     reviewer = sandboxes.reviewer()
-    changed = [one.layer for one in changes.pending(reviewer, result.layers)]
-    changes.discard(reviewer, [layer for layer in result.layers if layer not in changed])
+    changes.discard_decided(reviewer, result.layers)
     cleanup(result.run_id)
 
 

@@ -1,8 +1,9 @@
 """What a run came to, for whoever started it from Python."""
 
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 
@@ -20,6 +21,7 @@ from stockade.core.events import (
     MessageInjected,
     RunEvent,
     RunFinished,
+    RunStarted,
 )
 from stockade.core.messages import Usage
 from stockade.core.ports import Reviewer, RunStore
@@ -61,6 +63,12 @@ class RunResult:
     store: str | None = None
     events: tuple[RunEvent, ...] = field(default=(), repr=False)
     redactor: Redactor = field(default=EXACT, repr=False)
+
+    @property
+    def data(self) -> Any:
+        """Of a run with `output_schema` that is done, what the answer holds; else None."""
+        fits = any(isinstance(event, RunStarted) and event.output_schema is not None for event in self.events)
+        return json.loads(self.result) if fits and self.status and self.result else None
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -1,64 +1,80 @@
-"""Implements core.ports.Approver twice: by rules and a question where they say so, and by the user for each action.
+"""Implements core.ports.Approver: what the rules allow is done, what they refuse is not, all else is the user's to say.
 
-By rules: what the user allows for the run or for always is remembered by the exact words of each part, so that an
-allowed `pytest -q` does not allow `pytest -q; rm -rf .`. A refusing rule is never overruled by what is remembered.
-
-By the user, in AutoGPT's words: `y` for this action, `y -N` for N of them with this one, `n` to stop, anything else is
-feedback for the bot, and the action is not done. What is neither of them is asked again: bad input never authorises.
-Where nobody can be asked, nothing is done and the run stops.
+In AutoGPT's words, wherever somebody is asked: `y` for this action, `y -N` for N of them with this one, `n` to stop,
+anything else is feedback for the bot, and the action is not done; `run` and `always` allow the exact words of each
+command, so that an allowed `pytest -q` does not allow `pytest -q; rm -rf .`. What is none of them is asked again: bad
+input never authorises. Where nobody can be asked, nothing is done.
 """
 
 import re
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Literal, Protocol
 
-from stockade.approval.parts import Parsed, Part, parse
+from stockade.approval.line import Command, NotPlainError, Word, leaves_names, read
 from stockade.approval.remembered import Remembered
-from stockade.approval.rules import Judgement, RuleSet, strictest
-from stockade.core.actions import Action, AskUser, EditFile, Finish, InvalidCall, Shell, ToolCall, WriteFile
+from stockade.approval.rules import Judgement, RuleSet
+from stockade.core.actions import Action, AskUser, EditFile, Finish, InvalidCall, ReadFile, Shell, ToolCall, WriteFile
 from stockade.core.data import Data
-from stockade.core.ports import Approver
 
 MAX_GRANTED = 9999
 REFUSED = "the user refused it"
 LEFT = "the user stopped the run"
 NOBODY = "nobody is there to authorise what the bot wants to do"
+Scope = Literal["once", "run", "always"]
 _YES = re.compile(r"(?:y|yes)(?:\s+-\s?(?P<count>\d+))?", re.IGNORECASE)
 _MEANT_YES = re.compile(r"(?:y|yes)\s*[-+\d].*", re.IGNORECASE)
 _LEAVES = frozenset({"n", "no", "exit", "quit"})
-_FORM = "write y, y -N with N from 1 to 9999, n, or feedback in words"
+_SCOPES: dict[str, Scope] = {"o": "once", "once": "once", "r": "run", "run": "run", "a": "always", "always": "always"}
+_FORM = "write y, y -N with N from 1 to 9999, run, always, n, or feedback in words"
 
 
-def understand(typed: str) -> int | str | None:
-    """What the user means by a line: how many actions are granted, the one that was asked about among them; words for
-    the bot, and the action is not to be done; None, the run shall stop here. ValueError, for the user, for neither.
+class Reply(Data):
+    """The user's word: so many actions are granted, the one that was asked about among them, its words for `scope`. 0:
+    it is not to be done, and `words` are for the bot; without words the run shall stop here.
     """
-    text = typed.strip()
+
+    granted: int = 0
+    scope: Scope = "once"
+    words: str = ""
+
+
+def understand(typed: str | None) -> Reply:
+    """What the user means by a line, None at the end of input. ValueError, for the user, for what is bad input."""
+    text = "exit" if typed is None else typed.strip()
     if not text:
         raise ValueError(f"nothing was typed: {_FORM}")
     if text.lower() in _LEAVES:
-        return None
+        return Reply()
+    if (scope := _SCOPES.get(text.lower())) is not None:
+        return Reply(granted=1, scope=scope)
     if (found := _YES.fullmatch(text)) is not None:
         digits = (found["count"] or "1").lstrip("0")
         if not digits or len(digits) > len(str(MAX_GRANTED)) or not digits.isascii():
             raise ValueError(_FORM)
-        return int(digits)
+        return Reply(granted=int(digits))
     if _MEANT_YES.fullmatch(text):
         raise ValueError(f"this authorises nothing: {_FORM}")
-    return text
+    return Reply(words=text)
 
 
 def authorises(typed: str) -> bool:
     """Whether this line lets an action run."""
     try:
-        return isinstance(understand(typed), int)
+        return understand(typed).granted > 0
     except ValueError:
         return False
 
 
-Ask = Callable[[Action, str | None], Awaitable[str | None]]
+class Question(Data):
+    """What the user is asked: the action exactly as it will be done, and what the rules say of its commands."""
+
+    action: Action
+    judgements: tuple[Judgement, ...] = ()
+
+
+Ask = Callable[[Question, str | None], Awaitable[str | None]]
 """Shows the action whole, and what was wrong with the last line; the line that was typed, None at the end of input."""
 
 
@@ -75,18 +91,20 @@ class Held(Protocol):
 
 
 class Authoriser:
-    """`ask` None: there is nobody. `granted` actions are done without a question, None means any number.
-
-    `rules` go first: what they refuse is not asked about. `told` hears how many are left after each that is done
-    without a question.
+    """`ask` None: there is nobody. `granted` actions are done without a question, None means any number; `told` hears
+    how many are left after each. `every`: the bot is one whose user authorises each action; where there is nobody, the
+    run stops. `changed` is what may have changed the meaning of names in the shell: then no table holds.
     """
 
-    def __init__(self, run: Held, rules: Approver | None = None) -> None:
+    def __init__(
+        self, run: Held, rules: RuleSet | None = None, remembered: Remembered | None = None, *, every: bool = False
+    ) -> None:
         self.ask: Ask | None = None
         self.told: Callable[[int | None], None] = lambda left: None
         self.granted: int | None = 0
-        self.rules = rules
-        self._run = run
+        self.every = every
+        self.changed = ""
+        self._run, self._rules, self._remembered = run, rules or RuleSet(), remembered or Remembered()
 
     @property
     def goes_on_alone(self) -> bool:
@@ -97,112 +115,85 @@ class Authoriser:
         """The next action is asked about again."""
         self.granted = 0
 
+    def ran(self, actions: Iterable[Action]) -> None:
+        """These are done, or were before: whether the table still holds is up to them."""
+        for action in actions:
+            if isinstance(action, Shell) and not self.changed and not leaves_names(action.command):
+                self.changed = " ".join(action.command.split())[:60]
+
     async def judge(self, action: Action) -> str | None:
         """None when it may be done, else the reason for the bot."""
         if isinstance(action, Finish | AskUser | InvalidCall):
             return None
-        if self.rules is not None and (reason := await self.rules.judge(action)) is not None:
-            return reason
-        if self.goes_on_alone:
-            self.granted = None if self.granted is None else self.granted - 1
-            self.told(self.granted)
+        commands, judgements = self._judged(action)
+        if any(one.decision == "refuse" for one in judgements):
+            return _refusal(judgements)
+        if all(one.decision == "allow" for one in judgements):
             return None
-        if self.ask is None:
-            self._run.stop(NOBODY)
-            return NOBODY
-        with self._run.away() as said:
-            return await self._asked(action, self.ask, said)
+        asked = [one for one, judged in zip(commands, judgements, strict=True) if judged.decision != "allow"]
+        if not all(map(self._remembered.allows, asked)):
+            if self.goes_on_alone:
+                self.granted = None if self.granted is None else self.granted - 1
+                self.told(self.granted)
+            elif self.ask is None:
+                if self.every:
+                    self._run.stop(NOBODY)
+                return NOBODY if self.every else f"{_refusal(judgements)} Nobody is there to allow it."
+            else:
+                with self._run.away() as said:
+                    why = judgements if self._rules.command else ()
+                    reply = await self._asked(Question(action=action, judgements=why), self.ask, said)
+                if not reply.granted:
+                    return f"{REFUSED}: {reply.words}" if reply.words else LEFT
+                self._remembered.add(asked, reply.scope, time.time())
+        self.ran((action,))
+        return None
 
-    async def _asked(self, action: Action, ask: Ask, said: list[str]) -> str | None:
+    def _judged(self, action: Action) -> tuple[tuple[Command, ...], tuple[Judgement, ...]]:
+        """Other actions than commands are judged as a command of the tool's name, behind `@`."""
+        match action:
+            case Shell(command=line):
+                try:
+                    commands = read(line)
+                except NotPlainError as error:
+                    reason = f"it cannot be judged: {error}"
+                    return (Command((), line.strip()),), (Judgement(decision="ask", text="", reason=reason),)
+            case WriteFile(path=path) | EditFile(path=path) | ReadFile(path=path):
+                commands = (_tool(f"{action.tool} {path}", f"@{action.tool}", path),)
+            case ToolCall(name=name):
+                commands = (_tool(name, "@tool", name),)
+            case _:
+                commands = (_tool(action.tool, f"@{action.tool}"),)
+        judgements = tuple(map(self._rules.judge, commands))
+        if self.changed and isinstance(action, Shell):
+            reason = f"names may mean something else in this shell since: {self.changed}"
+            asked = {"decision": "ask", "reason": reason}
+            judgements = tuple(one.model_copy(update=asked if one.decision == "allow" else {}) for one in judgements)
+        return commands, judgements
+
+    async def _asked(self, question: Question, ask: Ask, said: list[str]) -> Reply:
         problem: str | None = None
         while True:
-            typed = await ask(action, problem)
+            typed = await ask(question, problem)
             said.append(typed.strip() if typed is not None else "(left)")
             try:
-                meant = None if typed is None else understand(typed)
+                reply = understand(typed)
             except ValueError as error:
                 problem = str(error)
                 continue
-            if isinstance(meant, int):
-                self.granted = meant - 1
-                return None
-            if meant is None:
+            if reply.granted:
+                self.granted = reply.granted - 1
+            elif not reply.words:
                 self._run.stop(LEFT)
-            return LEFT if meant is None else f"{REFUSED}: {meant}"
+            return reply
 
 
-Scope = Literal["once", "run", "always"]
-
-
-class Question(Data):
-    """What the user is asked: the action exactly as it will be done, and what the rules say of its parts."""
-
-    action: Action
-    judgements: tuple[Judgement, ...] = ()
-
-
-class Reply(Data):
-    """The user's word. `allow` None is no; `words` are for the bot, as they were typed."""
-
-    allow: Scope | None = None
-    words: str = ""
-
-
-AskPerson = Callable[[Question], Awaitable[Reply]]
-"""Asks the user; what cannot be understood must never be read as a yes."""
-
-
-class RulesApprover:
-    """`ask` None: there is nobody to ask, so what would be asked is refused. `away` is entered around a question."""
-
-    def __init__(
-        self,
-        rules: RuleSet,
-        ask: AskPerson | None,
-        remembered: Remembered | None = None,
-        away: Callable[[], AbstractContextManager[object]] = nullcontext,
-    ) -> None:
-        self._rules = rules
-        self.ask = ask
-        self._away = away
-        self._remembered = remembered or Remembered()
-
-    async def judge(self, action: Action) -> str | None:
-        """None when the action may be done, else the reason for the bot."""
-        if isinstance(action, Finish | AskUser | InvalidCall):
-            return None
-        parsed = _parsed(action)
-        judgements = self._rules.judge(parsed)
-        decision = strictest(judgements)
-        if decision == "refuse":
-            return _refusal(judgements)
-        if decision == "allow" or self._remembered.allows(parsed):
-            return None
-        if self.ask is None:
-            return f"{_refusal(judgements)} Nobody is there to allow it."
-        with self._away():
-            reply = await self.ask(Question(action=action, judgements=judgements))
-        if reply.allow is None:
-            return f"{REFUSED}: {reply.words}" if reply.words else REFUSED
-        self._remembered.add(parsed, reply.allow, time.time())
-        return None
-
-
-def _parsed(action: Action) -> Parsed:
-    """Other actions than commands are judged as a program of the tool's name."""
-    match action:
-        case Shell():
-            return parse(action.command)
-        case WriteFile() | EditFile():
-            return Parsed((Part((action.tool, action.path), f"{action.tool} {action.path}", (action.path,)),))
-        case ToolCall():
-            return Parsed((Part((action.name,), action.name),))
-        case _:
-            return Parsed((Part((action.tool,), action.tool),))
+def _tool(text: str, *words: str) -> Command:
+    return Command(tuple(Word(word, word) for word in words), text)
 
 
 def _refusal(judgements: tuple[Judgement, ...]) -> str:
-    """For the bot: which part, why, and what to do instead."""
+    """For the bot: which command, why, and what to do instead."""
     lines = []
     for one in judgements:
         if one.decision != "allow":

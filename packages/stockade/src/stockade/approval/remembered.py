@@ -1,4 +1,4 @@
-"""What the user allowed, by the exact words of each part: for the run in memory, for always in a file.
+"""What the user allowed, by the exact words of each command: for the run in memory, for always in a file.
 
 What is allowed for always holds for one bot in one place: the folders of the run with their modes. The file is in the
 state folder, one line of JSON for each part; a line that is no approval allows nothing and is named.
@@ -9,24 +9,25 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from pydantic import Field, ValidationError
 
-from stockade.approval.parts import Parsed, Part
+from stockade.approval.line import Command
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
 from stockade_sandbox.locks import lock
 
 MAX_FILE_BYTES = 10_000_000
 MAX_TEXT = 100_000
-"""Of one part, in characters. A longer one is allowed for the run only."""
+"""Of one command, in characters. A longer one is allowed for the run only."""
 
 
 class Approval(Data):
-    """One part that one bot may do in one place. `at`: when the user said so, in UNIX seconds.
+    """What one bot may do in one place: `text`, as it stands in the line. `at`: when the user said so, in UNIX seconds.
+    `words`: of a tool, its name behind `@`; of a toolchain its paths; with others they are as version 1 had them.
 
     `place`: the run's folders in their order, each as PATH:MODE, the path without links; empty for none. Before them
     the other machine, or `unconfined`, where one is named.
@@ -36,7 +37,7 @@ class Approval(Data):
     folders: tuple[str, ...] = ()
     """What tells the folders of `place` from others that are put there later."""
     bot: str = Field(min_length=1)
-    words: tuple[str | None, ...]
+    words: tuple[str | None, ...] = ()
     text: str = Field(max_length=MAX_TEXT)
     writes: tuple[str | None, ...] = ()
     at: float = Field(allow_inf_nan=False)
@@ -135,25 +136,25 @@ class Remembered:
         self.problems = kept.problems
         mine = (self._place, self._folders, bot)
         here = (one for one in kept.approvals if (one.place, one.folders, one.bot) == mine)
-        self._allowed = {Part(one.words, one.text, one.writes) for one in here}
+        self._allowed = {(_tool(one.words), one.text) for one in here}
 
-    def allows(self, parsed: Parsed) -> bool:
-        """Whether every part was allowed before. What could not be read whole never was."""
-        return not parsed.problem and bool(parsed.parts) and all(_key(part) in self._allowed for part in parsed.parts)
+    def allows(self, command: Command) -> bool:
+        """Whether it was allowed before."""
+        return _key(command) in self._allowed
 
-    def add(self, parsed: Parsed, scope: Literal["once", "run", "always"], at: float) -> None:
-        """Parts with words that are not known are remembered too: by how they stand in the text. `at`: now."""
-        if scope == "once" or parsed.problem:
+    def add(self, commands: Sequence[Command], scope: Literal["once", "run", "always"], at: float) -> None:
+        """`at`: now."""
+        if scope == "once":
             return
-        new = dict.fromkeys(_key(part) for part in parsed.parts if _key(part) not in self._allowed)
+        new = {_key(one): one for one in commands if not self.allows(one)}
         self._allowed.update(new)
         if scope == "always" and self._file is not None:
             where = {"place": self._place, "folders": self._folders, "bot": self._bot, "at": at}
             made = [
-                Approval.model_validate({**where, **asdict(part)})
-                for part in new
-                if len(part.text) <= MAX_TEXT
-                and not any(map(self._secrets, filter(None, (part.text, *part.words, *part.writes))))
+                Approval.model_validate({**where, "words": words, "text": text})
+                for (words, text), one in new.items()
+                if len(text) <= MAX_TEXT
+                and not any(map(self._secrets, filter(None, (text, *(word.start for word in one.words)))))
             ]
             if made:
                 self._file.add(made)
@@ -162,16 +163,16 @@ class Remembered:
 _WAY_OUT = "look at it; stockade approvals rm --all removes it"
 
 
-def _key(part: Part) -> Part:
-    """The same for the same words in the same text, whatever stands around them. What is no character of Unicode is
-    spelled out, so that it can be written down.
+def _key(command: Command) -> tuple[tuple[str, ...], str]:
+    """The same for the same text, whatever stands around it. What is no character of Unicode is spelled out, so that it
+    can be written down.
     """
-    text = _spelled(part.text.strip()) or ""
-    return Part(tuple(map(_spelled, part.words)), text, tuple(map(_spelled, part.writes)))
+    text = command.text.strip().encode(errors="backslashreplace").decode()
+    return _tool([word.text for word in command.words]), text
 
 
-def _spelled(word: str | None) -> str | None:
-    return None if word is None else word.encode(errors="backslashreplace").decode()
+def _tool(words: Sequence[str | None]) -> tuple[str, ...]:
+    return tuple(word for word in words[:1] if word is not None and word.startswith("@"))
 
 
 def _line(approval: Approval) -> bytes:

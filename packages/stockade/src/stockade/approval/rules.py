@@ -1,71 +1,175 @@
-"""Rules on the parts of a command: allowed, to be asked, refused. Data, read from TOML.
+"""What `--approve rules` allows, refuses or asks about. Data, read from TOML: commands.toml says what its keys are.
 
-    default = "ask"                  # what no rule speaks of
+A command is allowed when the table has it and calls each of its options harmless; what the table does not know is asked
+about. A file of one's own has the same commands, which go before the built-in ones of the same name, and
 
-    [[rule]]
-    program = ["rm"]                 # without its path; "*" is all; write_file and edit_file are programs here
-    flags = ["-r", "-R", "--recursive"]   # at least one of them, also inside -rf
-    decision = "refuse"
-    reason = "it deletes whole trees"
-    instead = "delete files by name"
+    [[deny]]
+    name = "git+push"             # two words are joined by +, several names stand between blanks
+    options = "-f --force"        # one of them must be there, also inside -uf; without this key: always
+    operand = '.*\\.lock'          # a word that looks so must be there
+    reason = "it rewrites what others have"
+    instead = "push to a branch of your own"
 
-Other keys: `arguments` (the first words after the program: ["push"]), `without` (flags: the rule holds when none of
-them is there), `writes` (patterns of files that output is sent to, or that a file action writes).
-The strictest rule that holds decides: refuse before ask before allow. A word that only running can tell may be
-anything: it never makes an allowing rule hold, and a refusing rule that it might make hold asks.
+A refusal holds for plain commands; whatever hides one (`sh -c`, a substitution) is asked about and seen. The bot's own
+tools are commands of their names behind `@`: `@write_file` with the path as its operand.
 """
 
-import fnmatch
+import re
 import tomllib
-from collections.abc import Iterable
-from enum import IntEnum
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, cached_property
 from importlib import resources
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationError
 
-from stockade.approval.parts import Parsed, Part
-from stockade.core.data import Data
+from stockade.approval.line import Command, Word
+from stockade.core.data import Data, first_refused
 from stockade.core.errors import UsageError
 
 Decision = Literal["allow", "ask", "refuse"]
-STRICTNESS: tuple[Decision, ...] = ("allow", "ask", "refuse")
-SETS = ("careful", "microbots")
+_NUMBER = re.compile(r"-[0-9]+[A-Za-z]?")
+_OPTION = re.compile(r"(?:-NUM|-[A-Za-z0-9.]|--?[A-Za-z0-9][A-Za-z0-9-]*)[=?]?")
 
 
-class Holds(IntEnum):
-    """Whether a rule holds for a part."""
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+    return text
 
-    NO = 0
-    MAYBE = 1
-    YES = 2
+
+def _options(text: str) -> str:
+    if wrong := next((one for one in text.split() if text != "*" and not _OPTION.fullmatch(one)), None):
+        raise ValueError(f"{wrong!r} is no option")
+    return text
 
 
-class Rule(Data):
-    """One rule; a condition that is empty is not asked."""
+Pattern = Annotated[str, AfterValidator(_pattern)]
+Options = Annotated[str, AfterValidator(_options)]
+Names = Annotated[str, Field(min_length=1)]
 
-    program: tuple[str, ...] = ()
-    arguments: tuple[str, ...] = ()
-    flags: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    decision: Decision
-    reason: str = ""
+
+class Allowed(Data):
+    """A command of the table; the keys are explained in commands.toml."""
+
+    name: Names
+    options: Options = ""
+    operands: int | None = Field(default=None, ge=0)
+    operand: Pattern = ""
+    first: Pattern = ""
+    needs: Options = ""
+    exact: bool = False
+    stops: bool = False
+    why: str = ""
+
+    def objection(self, words: Sequence[Word]) -> str | None:
+        """Why these arguments are not harmless; None where they are."""
+        if self.options == "*":
+            return None
+        try:
+            given = tuple(self._given(words))
+        except ValueError as error:
+            return str(error)
+        operands = [one for one in given if isinstance(one, Word)]
+        if self.operands is not None and (len(operands) > self.operands or any(one.kind != "one" for one in operands)):
+            return f"harmless is at most {self.operands} operand{'s' * (self.operands != 1)}"
+        for pattern, bound in ((self.operand, operands), (self.first, operands[:1])):
+            for one in bound if pattern else ():
+                if one.text is None or re.fullmatch(pattern, one.text) is None:
+                    return f"{one.start!r} is none of the operands that are harmless"
+        if self.needs and not set(self.needs.split()) & set(given):
+            return f"it is harmless with {' or '.join(self.needs.split())} only"
+        return None
+
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        return {one.rstrip("=?"): one[len(one.rstrip("=?")) :] for one in self.options.split()}
+
+    def _given(self, words: Sequence[Word]) -> Iterator[str | Word]:
+        """The names of the options, and the operands. ValueError where one may be an option that is not harmless."""
+        waiting, ended = list(reversed(words)), False
+        while waiting:
+            word = waiting.pop()
+            if not ended and word.text is None and word.start in ("", "-"):
+                raise ValueError("what is not known before it runs may be an option")
+            if ended or not word.start.startswith("-") or word.text == "-":
+                yield word
+                ended = ended or self.stops
+            elif word.text == "--":
+                ended = True
+            else:
+                yield from self._names(word, waiting)
+
+    def _names(self, word: Word, waiting: list[Word]) -> Iterator[str]:
+        """Of a word that is an option, or several; its value is taken from those that are waiting."""
+        text = word.text
+        if text is not None and text in self._known:
+            yield text
+            if self._known[text] == "=" and waiting:
+                _check_value(waiting.pop())
+            return
+        name, equals, _ = word.start.partition("=")
+        if equals and name.startswith("--") and not self.exact and self._known.get(name):
+            yield name
+            return
+        if text is None or text.startswith("--") or self.exact:
+            raise ValueError(f"the table does not call {name} harmless")
+        if "-NUM" in self._known and _NUMBER.fullmatch(text):
+            yield "-NUM"
+            return
+        for place, letter in enumerate(text[1:], 2):
+            if (takes := self._known.get(f"-{letter}")) is None:
+                raise ValueError(f"the table does not call -{letter} harmless")
+            yield f"-{letter}"
+            if takes:
+                if takes == "=" and place == len(text) and waiting:
+                    _check_value(waiting.pop())
+                return
+
+
+def _check_value(word: Word) -> None:
+    if word.kind != "one" or ((word.text or "").startswith("-") and _NUMBER.fullmatch(word.text or "") is None):
+        raise ValueError("what should be the value of an option may be an option")
+
+
+class Denied(Data):
+    """What is never done."""
+
+    name: Names
+    options: Options = ""
+    operand: Pattern = ""
+    reason: str = "a rule says no"
     instead: str = ""
 
-    def holds(self, part: Part) -> Holds:
-        return min(
-            _program(self.program, part),
-            _arguments(self.arguments, part),
-            _flags(self.flags, part) if self.flags else Holds.YES,
-            Holds(2 - _flags(self.without, part)) if self.without else Holds.YES,
-            _writes(self.writes, part),
-        )
+    def holds(self, words: Sequence[Word]) -> bool | None:
+        """None: only running tells."""
+        wanted = self.options.split()
+        results: list[bool | None] = []
+        if wanted:
+            results.append(_some(words, lambda text: any(_is_option(text, one) for one in wanted)))
+        if self.operand:
+            results.append(_some(words, lambda text: re.fullmatch(self.operand, text) is not None))
+        return False if False in results else None if None in results else True
+
+
+def _some(words: Sequence[Word], holds: Callable[[str], bool]) -> bool | None:
+    if any(word.text is not None and holds(word.text) for word in words):
+        return True
+    return None if any(word.text is None for word in words) else False
+
+
+def _is_option(word: str, option: str) -> bool:
+    """`-rf` holds -r; `--rec` may stand for --recursive, as getopt reads it."""
+    name = word.partition("=")[0]
+    if name == option or (option.startswith("--") and len(name) > 3 and option.startswith(name)):
+        return True
+    return len(option) == 2 and word[:1] == "-" and word[:2] != "--" and option[1] in word
 
 
 class Judgement(Data):
-    """What the rules say of one part."""
+    """What the rules say of one command, or of a line that is not plain."""
 
     decision: Decision
     text: str
@@ -74,105 +178,60 @@ class Judgement(Data):
 
 
 class RuleSet(Data):
-    """Rules and what holds where none does."""
+    """A table and what is never done. Without either all is asked about."""
 
-    default: Decision = "ask"
-    rule: tuple[Rule, ...] = Field(default=())
+    command: tuple[Allowed, ...] = ()
+    deny: tuple[Denied, ...] = ()
 
-    def judge(self, parsed: Parsed) -> tuple[Judgement, ...]:
-        """A judgement for each part, and one for what could not be read."""
-        found = [self._judge_part(part) for part in parsed.parts]
-        if parsed.problem is not None:
-            found.append(Judgement(decision="ask", text="", reason=f"it cannot be judged: {parsed.problem}"))
-        return tuple(found)
+    @cached_property
+    def _commands(self) -> dict[str, Allowed]:
+        return {name: one for one in self.command for name in _names(one.name)}
 
-    def _judge_part(self, part: Part) -> Judgement:
-        found = [judgement for rule in self.rule if (judgement := _of_rule(rule, part)) is not None]
-        if part.words and part.words[0] is None:
-            found.append(
-                Judgement(decision="ask", text=part.text, reason="what it runs cannot be known before it runs")
-            )
-        elif part.words and not found:
-            found.append(Judgement(decision=self.default, text=part.text, reason="no rule speaks of it"))
-        return max(found, key=_strictness, default=Judgement(decision="allow", text=part.text))
-
-
-def _of_rule(rule: Rule, part: Part) -> Judgement | None:
-    held = rule.holds(part)
-    if held is Holds.NO or (held is Holds.MAYBE and rule.decision == "allow"):
-        return None
-    if held is Holds.MAYBE:
-        reason = f"it cannot be known before it runs whether {rule.reason}" if rule.reason else "it cannot be known"
-        return Judgement(decision="ask", text=part.text, reason=reason, instead=rule.instead)
-    return Judgement(decision=rule.decision, text=part.text, reason=rule.reason, instead=rule.instead)
+    def judge(self, command: Command) -> Judgement:
+        """The longest name decides; a refusal goes before what is allowed."""
+        names = tuple(_called(command.words))
+        for rule in self.deny:
+            for name in set(names).intersection(_names(rule.name)):
+                if (held := rule.holds(command.words[_length(name) :])) is not False:
+                    said: Decision = "refuse" if held else "ask"
+                    return Judgement(decision=said, text=command.text, reason=rule.reason, instead=rule.instead)
+        for name in reversed(names):
+            if (entry := self._commands.get(name)) is not None:
+                reason = entry.objection(command.words[_length(name) :])
+                return Judgement(decision="ask" if reason else "allow", text=command.text, reason=reason or "")
+        return Judgement(decision="ask", text=command.text, reason="it is not in the table of what is harmless")
 
 
-def _strictness(judgement: Judgement) -> int:
-    return STRICTNESS.index(judgement.decision)
+def _names(names: str) -> list[str]:
+    """`ls git+log` is two."""
+    return [name.replace("+", " ") if name[-1] != "+" else name for name in names.split()]
 
 
-def strictest(judgements: Iterable[Judgement]) -> Decision:
-    """Of a whole command: what its strictest part gets."""
-    return max((one.decision for one in judgements), key=STRICTNESS.index, default="allow")
+def _length(name: str) -> int:
+    return name.count(" ") + 1
+
+
+def _called(words: Sequence[Word]) -> Iterator[str]:
+    """`git`, `git log`, `git log x`: what the entry may be called, as far as it is known."""
+    name = ""
+    for word in words[:3]:
+        if not word.text or " " in word.text:
+            return
+        name = f"{name} {word.text}".strip()
+        yield name
 
 
 @cache
-def rule_set(name: str) -> RuleSet:
-    """A set that comes with Stockade, one of `SETS`."""
-    if name not in SETS:
-        raise UsageError(f"there are no rules {name!r}", "the sets are " + ", ".join(SETS))
-    text = resources.files(__package__).joinpath(f"{name}.toml").read_text()
-    return RuleSet.model_validate(tomllib.loads(text))
+def built_in() -> RuleSet:
+    """The table that comes with Stockade."""
+    return RuleSet.model_validate(tomllib.loads(resources.files(__package__).joinpath("commands.toml").read_text()))
 
 
-def _program(wanted: tuple[str, ...], part: Part) -> Holds:
-    if not wanted or "*" in wanted:
-        return Holds.YES
-    if not part.words:
-        return Holds.NO
-    if part.words[0] is None:
-        return Holds.MAYBE
-    return Holds.YES if part.program in wanted else Holds.NO
-
-
-def _arguments(wanted: tuple[str, ...], part: Part) -> Holds:
-    """The first words that are no flags; what stands behind an unknown word may be anything."""
-    given = [word for word in part.words[1:] if word is None or not word.startswith("-")]
-    for place, word in enumerate(wanted):
-        if place >= len(given):
-            return Holds.NO
-        if given[place] is None:
-            return Holds.MAYBE
-        if given[place] != word:
-            return Holds.NO
-    return Holds.YES
-
-
-def _flags(wanted: tuple[str, ...], part: Part) -> Holds:
-    unknown = False
-    for word in part.words[1:]:
-        if word is None:
-            unknown = True
-        elif word == "--":
-            break
-        elif any(_is_flag(word, flag) for flag in wanted):
-            return Holds.YES
-    return Holds.MAYBE if unknown else Holds.NO
-
-
-def _is_flag(word: str, flag: str) -> bool:
-    """`-rf` holds -r; `--rec` may stand for --recursive, as getopt reads it; `-maxdepth` is itself only."""
-    if word == flag or word.startswith(f"{flag}="):
-        return True
-    if flag.startswith("--"):
-        name = word.partition("=")[0]
-        return len(name) > 3 and word.startswith("--") and flag.startswith(name)
-    return len(flag) == 2 and word.startswith("-") and not word.startswith("--") and flag[1] in word[1:]
-
-
-def _writes(wanted: tuple[str, ...], part: Part) -> Holds:
-    if not wanted:
-        return Holds.YES
-    if any(name is not None and fnmatch.fnmatch(name, pattern) for name in part.writes for pattern in wanted):
-        return Holds.YES
-    return Holds.MAYBE if None in part.writes else Holds.NO
+def with_own(table: Mapping[str, object], path: str) -> RuleSet:
+    """The built-in table and a user's file, which is at `path`. UsageError names what is wrong in it."""
+    try:
+        own = RuleSet.model_validate(table)
+    except ValidationError as error:
+        key, message = first_refused(error, RuleSet)
+        raise UsageError(f"{path}: {key}{message}", "docs/approval.md shows its form") from None
+    return RuleSet(command=(*built_in().command, *own.command), deny=own.deny)

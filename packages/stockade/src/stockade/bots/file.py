@@ -8,14 +8,13 @@ tools = ["shell", "memory", "finish"]
 max_turns = 12
 """
 
-import difflib
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from stockade.bots.spec import BotSpec
 from stockade.core.data import wrong_words
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.settings import RunSettings, fields
 from stockade.paths import read_toml
 from stockade_sandbox.policy import FolderMode
@@ -41,8 +40,7 @@ def read_bot(path: Path) -> BotSpec:
         raise UsageError(f"--bot {path}: there is no such file") from None
     for key in values:
         if key not in (*OWN, *SETTINGS):
-            near = difflib.get_close_matches(key, (*OWN, *SETTINGS), n=1)
-            raise UsageError(f"{path}: there is no key {key!r}", f"did you mean {near[0]}?" if near else None)
+            raise UsageError(f"{path}: there is no key {key!r}", did_you_mean(key, (*OWN, *SETTINGS)))
     hooks = values.get("hooks", [])
     if not isinstance(hooks, list) or any(not isinstance(one, str) for one in hooks):
         raise UsageError(f"{path}: hooks: a bot names hooks; a command is for the configuration", "docs/hooks.md")

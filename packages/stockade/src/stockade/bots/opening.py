@@ -7,6 +7,7 @@ from stockade.bots.spec import BotSpec
 from stockade.bots.surroundings import guidance, surroundings
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.ports import AnswerProtocol
+from stockade.core.text import reachable
 from stockade_sandbox.policy import FolderRule, Policy
 
 
@@ -39,14 +40,13 @@ def opening(
 
 
 _WORKDIR, _NETWORK, _NOBODY = "{workdir}", "{network}", "{nobody}"
-_SHOWN_HOSTS = 20
 
 
 def filled(prompt: str, policy: Policy, actions: Sequence[str]) -> str:
     """The prompt with its marks replaced; other braces stay as they are."""
     nobody = "nobody to ask but the user (ask_user)" if "ask_user" in actions else "nobody to ask"
     text = prompt.replace(_WORKDIR, policy.workdir)
-    return text.replace(_NETWORK, _network(policy) or "no network").replace(_NOBODY, nobody)
+    return text.replace(_NETWORK, reachable(policy.network)).replace(_NOBODY, nobody)
 
 
 def given(prompt: str, policy: Policy, *, knows_readonly: bool) -> str:
@@ -62,18 +62,10 @@ def given(prompt: str, policy: Policy, *, knows_readonly: bool) -> str:
         lines.append(f"More folders of the user: {', '.join(map(_named, others))}.")
     if copies := [copy.inside for copy in policy.copies if copy.inside not in prompt]:
         lines.append(f"Copied in for you: {', '.join(copies)}.")
-    if _NETWORK not in prompt and (network := _network(policy)):
-        lines.append(f"There is {network}.")
+    if _NETWORK not in prompt and policy.network.mode != "none":
+        lines.append(f"There is {reachable(policy.network)}.")
     return " ".join(lines)
 
 
 def _named(rule: FolderRule) -> str:
     return f"{rule.inside} (can only be read)" if rule.mode == "ro" else rule.inside
-
-
-def _network(policy: Policy) -> str:
-    if policy.network.mode == "none":
-        return ""
-    hosts = policy.network.hosts
-    shown = ", ".join(hosts[:_SHOWN_HOSTS]) + (", ..." if len(hosts) > _SHOWN_HOSTS else "")
-    return "a network by HTTP and TLS" + (f" (only {shown})" if policy.network.mode == "allow" else "")

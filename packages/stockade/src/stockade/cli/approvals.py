@@ -25,7 +25,7 @@ _COLUMNS = (
 )
 
 
-@click.group("approvals", cls=NamedGroup, short_help="What bots may always do without asking, and where.")
+@click.group("approvals", cls=NamedGroup, short_help="What bots may do without asking, and where.")
 def command() -> None:
     """What you have allowed for always: each holds for one bot in one folder, by its exact words."""
 

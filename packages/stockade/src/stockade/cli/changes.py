@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from stockade import changes, git
+from stockade import changes
 from stockade.changes import Progress
 from stockade.cli import flags
+from stockade.cli.commit import Commit
 from stockade.cli.lazy import load
+from stockade.cli.opened import on_record
 from stockade.cli.ui import review
 from stockade.cli.ui.changeset import chosen_of, items_of
 from stockade.cli.ui.console import can_ask, moves_cursor, progress, results
@@ -28,22 +32,23 @@ from stockade.cli.ui.picking import Picker
 from stockade.cli.ui.review import YES, Decider, ask_person
 from stockade.cli.ui.safe import hide, moment, one_line, result_text, screen, some
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
-from stockade.core.events import RunEvent, RunStarted
+from stockade.core.events import ChangesApplied, ChangesUndone, RunEvent, RunStarted
 from stockade.core.ports import Deciding, Differ, RunStore
 from stockade.core.secrets import EXACT
 from stockade.run_lock import cleanup, is_locked
 from stockade.runtime import records, sandboxes
 from stockade.runtime.settings import Settings
+from stockade_sandbox.git_links import is_repository
 from stockade_sandbox.overlay import HostSide, TakenBack
 from stockade_sandbox.overlay.safe_fs import encode_path
-from stockade_sandbox.policy import WORKSPACE
-from stockade_sandbox.results import FolderLayer, shown_path
+from stockade_sandbox.results import shown_path
 
 _LEFT_SHOWN = 20
 _TASK_SHOWN = 60
-_SUBJECT_CHARS = 72
 _SOON_S = 1.0
 _TOO_LARGE = "too large for a patch"
+_GITS = "git keeps it itself, and takes no patch of it"
+_FOR_GIT = re.compile(r"(?:directory [^\n]*\n)?diff --git ")
 _RUN = flags.run(required=False)
 
 
@@ -52,7 +57,7 @@ def _opened(
     values: dict[str, Any], run: str | None, *, applied: bool = False, caches: bool = False
 ) -> Iterator["_Run"]:
     """The run that is meant; which one is said where it was not named."""
-    with review.on_record(values) as (store, settings):
+    with on_record(values) as (store, settings):
         if run is not None:
             run_id = anyio.run(store.find, run)
         elif applied:
@@ -83,6 +88,17 @@ class _Run:
     def facts(self) -> review.RunFacts:
         return review.facts(self.events)
 
+    @property
+    def applied(self) -> tuple[str, ...]:
+        """The paths that were applied, and not taken back since."""
+        paths = dict[str, None]()
+        for event in self.events:
+            if isinstance(event, ChangesApplied):
+                paths |= dict.fromkeys(event.paths)
+            elif isinstance(event, ChangesUndone):
+                paths = {path: None for path in paths if path not in event.paths}
+        return tuple(paths)
+
     def record(self, event: RunEvent) -> None:
         anyio.run(self._store.append, self.run_id, [event])
         self.events = [*self.events, event]
@@ -96,6 +112,12 @@ class _Run:
         """The last line of --json."""
         if self.settings.front.json_lines:
             print(json.dumps(screen().data({"type": "result", "run": self.run_id, **values})))
+
+    def drop_worktrees(self) -> list[str]:
+        """Those that nothing came of; what stays, in words."""
+        layers, drop = self.facts.layers, load("runtime.removing:drop_worktrees")
+        found: list[str] = anyio.run(partial(drop, self._store, self.run_id, layers, with_commits=False))
+        return found
 
     def settle(self, *, wanted: bool = True) -> bool:
         """Complete what was cut off, and see that all is there; whether anything was. UsageError while it runs;
@@ -126,9 +148,10 @@ class _Run:
         sandboxes.sweep(self.run_id)
         what = f"the changes of run {self.run_id} were"
         if found.discarded is not None:
-            raise NothingLeft(f"{what} thrown away on {moment(found.discarded.at)}")
-        if found.undone is not None and any(self.reviewer.decisions(layer) for layer in found.layers):
-            raise Undone(f"{what} taken back on {moment(found.undone.at)}", f"stockade apply {self.run_id}")
+            raise NothingLeft(f"{what} discarded on {moment(found.discarded.at)}")
+        if changes.taken_back(TakenBack(), self.events):
+            when = f" on {moment(found.undone.at)}" if found.undone is not None else " in part"
+            raise Undone(f"{what} taken back{when}", f"stockade apply {self.run_id}")
         if found.applied is not None:
             undo = f"stockade undo {self.run_id} takes them back"
             raise NothingLeft(f"{what} already applied on {moment(found.applied.at)}", undo)
@@ -150,7 +173,13 @@ def _shown(*, plain: bool) -> Iterator[Progress]:
     if not moves_cursor(console, plain=plain):
         yield changes.quietly
         return
-    bar = Bar(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console, transient=True)
+    bar = Bar(
+        TextColumn("{task.description}"),
+        BarColumn(complete_style="magenta", style="dim"),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+    )
     task = bar.add_task("", start=False)
 
     def show(what: str, done: int, total: int) -> None:
@@ -164,15 +193,15 @@ def _shown(*, plain: bool) -> Iterator[Progress]:
         bar.stop()
 
 
-@click.command("diff", short_help="What a run changed and nobody decided on yet.")
+@click.command("diff", short_help="Pending changes of a run (a git patch when piped).")
 @_RUN
-@click.option("--host", is_flag=True, help="What changed here since, of the files that the run changed.")
-@click.option("--show-secrets", is_flag=True, help="As it is, with what is hidden otherwise.")
+@click.option("--host", is_flag=True, help="Show the host's side: what changed here since the run began.")
+@click.option("--show-secrets", is_flag=True, help="Do not hide secrets.")
 @click.option("-y", "--side-by-side", "beside", is_flag=True, help="Both sides beside each other, on a terminal.")
-@click.option("--caches", is_flag=True, help="With what tools keep for themselves: __pycache__ and the like.")
+@click.option("--caches", is_flag=True, help="Include caches: __pycache__ and the like.")
 @flags.offered(flags.JSON, flags.STORE)
 def diff(run: str | None, host: bool, show_secrets: bool, beside: bool, caches: bool, **values: Any) -> int:
-    """What a run changed and nobody decided on yet; in $PAGER where that is set, to a pipe as a patch for `git apply`.
+    """Pending changes of a run; in $PAGER where that is set, to a pipe as a patch for `git apply`.
 
     Without RUN the newest run of this folder with such changes. What is to be hidden is masked on a terminal; a patch
     that holds it is refused without --show-secrets.
@@ -187,7 +216,7 @@ def diff(run: str | None, host: bool, show_secrets: bool, beside: bool, caches: 
             if host or not isinstance(nothing, Undone):
                 return 0
             reviewer = TakenBack()
-            pending = [review.Pending(layer, reviewer.changes(layer)) for layer in found.facts.layers]
+            pending = changes.taken_back(reviewer, found.events)
         if show_secrets:
             hide(EXACT)
         else:
@@ -232,7 +261,9 @@ def _patches(reviewer: Differ, pending: list[review.Pending], left: list[str] | 
             if change.path in old:
                 continue
             patch = reviewer.unified_diff(one.layer, change, renames.get(change.path), review.refuse_hidden)
-            reason = change.refused or (_TOO_LARGE if change.entry == "file" and patch[:5] != "diff " else "")
+            is_gits = is_repository(Path(one.layer.host)) or ".git" in change.path.split("/")
+            is_left = change.entry == "file" and not _FOR_GIT.match(patch)
+            reason = change.refused or (_GITS if is_gits else _TOO_LARGE if is_left else "")
             if reason:
                 say(f"left out: {one_line(change.path)}: {reason}")
                 if left is not None:
@@ -241,15 +272,15 @@ def _patches(reviewer: Differ, pending: list[review.Pending], left: list[str] | 
                 yield patch
 
 
-@click.command("apply", short_help="Write a run's changes to the folder.")
+@click.command("apply", short_help="Apply a run's changes to the folder.")
 @_RUN
-@click.option("--flagged", is_flag=True, help="Also what could run on this machine later.")
-@click.option("--force", is_flag=True, help="Also over files that changed here since the run began.")
-@click.option("--merge", is_flag=True, help="Merge files that both changed; what cannot be is left as it is here.")
-@click.option("--caches", is_flag=True, help="Also what tools keep for themselves: __pycache__ and the like.")
+@click.option("--flagged", is_flag=True, help="Include what runs by itself on this machine later.")
+@click.option("--force", is_flag=True, help="Overwrite files that changed here since the run began.")
+@click.option("--merge", is_flag=True, help="Merge files that changed on both sides; conflicts stay as they are here.")
+@click.option("--caches", is_flag=True, help="Include caches: __pycache__ and the like.")
 @click.option("--only", multiple=True, metavar="PATH", help="Only this file, or what is in this folder; also several.")
 @click.option("-f", "--files", is_flag=True, help="Choose files and hunks one by one.")
-@click.option("--commit", is_flag=True, help="And commit them with git; hooks do not run, nothing is pushed.")
+@click.option("--commit", is_flag=True, help="Commit them with git; hooks do not run, nothing is pushed.")
 @click.option("-m", "--message", metavar="TEXT", help="The message of the commit; by default the task.")
 @click.option("--branch", metavar="NAME", help="Commit on this new branch, and switch to it.")
 @click.option("--patch", type=click.Path(path_type=Path), metavar="FILE", help="Only write a patch, to a new file.")
@@ -273,10 +304,17 @@ def apply(
         try:
             pending = found.pending()
         except Undone:
-            if patch is not None or only or files:
-                raise
-            return _move(found, "applied", force=how["force"], commit=commit)
+            taken = TakenBack()
+            work = changes.taken_back(taken, found.events)
+            work = _only(taken, work, only) if only else work
+            if patch is not None:
+                return _write(found, taken, work, patch)
+            work = _picked(found, taken, work) if files else work
+            return _move(found, "applied", force=how["force"], commit=commit, work=work if only or files else None)
         except NothingLeft as nothing:
+            if commit.wanted and (commits := commit.make(found.facts, found.applied)):
+                found.end(commits=commits)
+                return 0
             if not was_cut_off or patch is not None:
                 raise
             say(nothing.message, nothing.hint)
@@ -284,8 +322,9 @@ def apply(
         if only:
             pending = _only(found.reviewer, pending, only)
         if files:
-            pending, how["flagged"] = _picked(found, pending), True
-        return _apply(found, pending, how, commit) if patch is None else _write(found, pending, patch)
+            pending = [replace(one, reviewed=found.reviewer.digests(one.layer, one.changes)) for one in pending]
+            pending, how["flagged"] = _picked(found, found.reviewer, pending), True
+        return _apply(found, pending, how, commit) if patch is None else _write(found, found.reviewer, pending, patch)
 
 
 def _only(reviewer: Differ, pending: list[review.Pending], paths: Iterable[str]) -> list[review.Pending]:
@@ -303,46 +342,48 @@ def _only(reviewer: Differ, pending: list[review.Pending], paths: Iterable[str])
             work.append(replace(one, changes=changed, part=True))
     if missing := next((path for path, hit in wanted.items() if not hit), None):
         raise UsageError(f"nothing was changed at {one_line(missing)}", "paths are as `stockade diff` names them")
-    return work
+    return review.released(work, wanted)
 
 
-def _picked(found: _Run, pending: list[review.Pending]) -> list[review.Pending]:
+def _picked(found: _Run, reviewer: Differ, pending: list[review.Pending]) -> list[review.Pending]:
     """What the user chooses; a comment is a message that the bot can be given."""
-    reviewed = [replace(one, reviewed=found.reviewer.digests(one.layer, one.changes)) for one in pending]
-    picked = Picker(progress(plain=found.settings.front.plain), found.reviewer, ask_person).run(reviewed)
+    picked = Picker(progress(plain=found.settings.front.plain), reviewer, ask_person).run(pending)
     if picked.comments:
         words = "\n\n".join(picked.comments)
         say("the bot is told nothing by itself", f"stockade runs resume {found.run_id} {shlex.quote(words)}")
     return picked.work
 
 
-def _apply(found: _Run, pending: list[review.Pending], how: dict[str, Any], commit: "Commit") -> int:
+def _apply(found: _Run, pending: list[review.Pending], how: dict[str, Any], commit: Commit) -> int:
     decider = found.decider()
+    commit.look(found.facts.layers, [shown_path(one.layer.inside, c.path) for one in pending for c in one.changes])
     with _shown(plain=found.settings.front.plain) as shown:
         done = decider.apply(pending, **how, progress=shown)
-    if done.flagged and can_ask(no_input=found.settings.front.no_input):
-        left = review.pending(found.reviewer, found.facts.layers)
-        answer = ask_person("Apply those too, although they could run on this machine later? [y]es / [N]o: ")
-        if answer in YES:
-            more = decider.apply(left, **{**how, "flagged": True})
-            done.paths, done.flagged = done.paths + more.paths, []
+    if done.held and can_ask(no_input=found.settings.front.no_input):
+        held, answer = review.held_in(pending), ask_person(review.LATER)
+        if names := set(held).intersection(held if answer in YES else review.named(answer)):
+            left = review.pending(found.reviewer, found.facts.layers)
+            more = decider.apply(review.only_of(left, names), **{**how, "flagged": True})
+            done.paths, done.held = done.paths + more.paths, [held[name] for name in held if name not in names]
     undo = f"; stockade undo {found.run_id} takes it back" if done.paths else ""
     say(f"applied {some(len(done.paths), 'change')}{undo}" if done.paths else "nothing was applied")
     refused = {change.path: change.refused for change in done.refused}
-    look_first = {change.path: change.flagged for change in done.flagged}
-    commits = commit.make(found, done.paths)
+    look_first = {change.path: change.flagged for change in done.held}
+    commits = commit.make(found.facts, done.paths)
+    if len(found.facts.layers) > 1:
+        review.discard_decided(found.reviewer, found.facts.layers)
     found.end(applied=done.paths, refused=refused, look_first=look_first, conflicts=done.conflicts, commits=commits)
     return 0 if done.complete else 1
 
 
-def _write(found: _Run, pending: list[review.Pending], file: Path) -> int:
+def _write(found: _Run, reviewer: Differ, pending: list[review.Pending], file: Path) -> int:
     """A patch in a file that is not there yet; nothing is decided."""
     review.view(found.events, found.settings.options.redact).check_files()
     left = list[str]()
     try:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         with os.fdopen(fd, "wb") as to:
-            review.write_patch(_patches(found.reviewer, pending, left), to)
+            review.write_patch(_patches(reviewer, pending, left), to)
     except FileExistsError:
         raise UsageError(f"{file} is there already", "choose another name, or remove it") from None
     except OSError as error:
@@ -355,54 +396,9 @@ def _write(found: _Run, pending: list[review.Pending], file: Path) -> int:
     return 1 if left else 0
 
 
-@dataclass
-class Commit:
-    """What `--commit` asks for: on the current branch, or on a new one. Checked before anything is applied."""
-
-    message: str | None
-    branch: str | None
-    wanted: bool
-
-    def __post_init__(self) -> None:
-        if not self.wanted and (self.message is not None or self.branch is not None):
-            raise UsageError("-m and --branch are for --commit", "add --commit")
-
-    def check(self, layers: Iterable[FolderLayer]) -> None:
-        for layer in layers if self.wanted else ():
-            if layer.layer is not None:
-                git.check_commit(Path(layer.host), self.branch)
-
-    def make(self, found: _Run, paths: Iterable[str]) -> dict[str, str]:
-        """One in each folder that something was written to: its name by folder."""
-        made = dict[str, str]()
-        for layer in found.facts.layers if self.wanted else ():
-            own = [path for path in paths if _is_of(layer, path)]
-            inside = "" if layer.inside == WORKSPACE else f"{layer.inside}/"
-            names = [path.removeprefix(inside) for path in own]
-            done = git.commit(Path(layer.host), names, self._words(found), self.branch) if names else None
-            if done is not None:
-                made[layer.host] = done.name
-                ignored = f"; {done.ignored} that ignore files name are not in it" if done.ignored else ""
-                say(f"committed {done.name[:12]} on {one_line(done.branch)}: {some(done.files, 'file')}{ignored}")
-            elif names:
-                say(f"there was nothing to commit in {one_line(layer.host)}")
-        return made
-
-    def _words(self, found: _Run) -> str:
-        started = found.facts.started
-        assert started is not None
-        words = self.message if self.message is not None else one_line(started.task, _SUBJECT_CHARS)
-        return f"{words.rstrip()}\n\nStockade-Run: {found.run_id}\n"
-
-
-def _is_of(layer: FolderLayer, path: str) -> bool:
-    """Whether a path, as it is shown, is of this folder."""
-    return path.startswith(f"{layer.inside}/") or (layer.inside == WORKSPACE and not path.startswith("/"))
-
-
-@click.command("undo", short_help="Take back what was applied.")
+@click.command("undo", short_help="Undo an apply, byte for byte.")
 @_RUN
-@click.option("--force", is_flag=True, help="Also files that were edited since.")
+@click.option("--force", is_flag=True, help="Include files that were edited since.")
 @flags.offered(flags.JSON, flags.STORE)
 def undo(run: str | None, force: bool, **values: Any) -> int:
     """Take back what was applied, byte for byte. Status 1 when something stays, because it was edited since.
@@ -414,10 +410,15 @@ def undo(run: str | None, force: bool, **values: Any) -> int:
         return _move(found, "undone", force=force)
 
 
-def _move(found: _Run, done: str, *, force: bool, commit: Commit | None = None) -> int:
+def _move(
+    found: _Run, done: str, *, force: bool, commit: Commit | None = None, work: list[review.Pending] | None = None
+) -> int:
+    if commit is not None:
+        every = changes.taken_back(TakenBack(), found.events) if work is None else work
+        commit.look(found.facts.layers, [shown_path(one.layer.inside, c.path) for one in every for c in one.changes])
     with _shown(plain=found.settings.front.plain) as shown:
         how: Deciding = {"force": force, "record": changes.recording(found.record), "progress": shown}
-        moved = changes.move(found.reviewer, found.facts.layers, back=done == "undone", **how)
+        moved = changes.move(found.reviewer, found.facts.layers, back=done == "undone", work=work, **how)
     for path, why in list(moved.left.items())[:_LEFT_SHOWN]:
         say(f"left as it is: {path}: {why}")
     if len(moved.left) > _LEFT_SHOWN:
@@ -428,7 +429,7 @@ def _move(found: _Run, done: str, *, force: bool, commit: Commit | None = None) 
         say(f"{done} {some(len(moved.paths), 'change')}; stockade {back} {found.run_id} takes it back", others)
     else:
         say(f"nothing of run {found.run_id} was {done}", others or _why_nothing(found, done))
-    commits = commit.make(found, moved.paths) if commit else {}
+    commits = commit.make(found.facts, moved.paths) if commit else {}
     found.end(**{done: moved.paths, "left": moved.left}, **({"commits": commits} if commit else {}))
     return 1 if moved.left else 0
 
@@ -439,7 +440,7 @@ def _why_nothing(found: _Run, done: str) -> str | None:
     return None
 
 
-@click.command("discard", short_help="Throw a run's changes away.")
+@click.command("discard", short_help="Discard a run's changes.")
 @_RUN
 @flags.offered(flags.JSON, flags.STORE)
 def discard(run: str | None, **values: Any) -> int:
@@ -458,5 +459,7 @@ def discard(run: str | None, **values: Any) -> int:
         found.decider().discard(pending)
         sandboxes.sweep(found.run_id)
         say(f"threw away {what} of run {found.run_id}")
+        for left in found.drop_worktrees():
+            say(left)
         found.end()
         return 0

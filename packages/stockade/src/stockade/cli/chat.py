@@ -4,7 +4,7 @@ What the user types while the bot works is told to it before its next turn; what
 next task, in the same shell. All of it is on record as that of `stockade run`: `chat -c` goes on after anything.
 """
 
-import hashlib
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,24 +22,22 @@ from stockade.cli.talk import Talk, WhileUp
 from stockade.cli.ui import review
 from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.failures import say
-from stockade.cli.ui.line import Line
+from stockade.cli.ui.line import Line, line_of_here
 from stockade.cli.ui.picking import Ask
 from stockade.cli.ui.review import Decider
-from stockade.cli.ui.safe import result_text, some
+from stockade.cli.ui.safe import one_line, some
 from stockade.cli.ui.summary import usage_facts
 from stockade.core.errors import StockadeError, UsageError
 from stockade.core.events import ChangesApplied, ChangesUndone, MessageInjected, RunEvent, RunFinished
-from stockade.core.ports import RunStore
+from stockade.core.ports import Model, RunStore
 from stockade.loop.state import fold
-from stockade.paths import state_dir
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.factory import Prepared
-from stockade.runtime.policy import current_folder
+from stockade.runtime.images import check_sees, read_images
 from stockade.runtime.records import SystemClock
 from stockade.runtime.resume import spec_of
 from stockade.runtime.settings import Settings
 
-_NAME_CHARS = 16
 HINT = "Enter sends · Alt-Enter: another line · Tab completes · /help · Ctrl-D leaves"
 BUSY = "what you type is told to the bot before its next turn · Ctrl-C interrupts it"
 _DECIDED: dict[type[RunEvent], str] = {
@@ -58,7 +56,11 @@ class Desk:
     run_id: str = ""
     given: dict[str, Any] = field(default_factory=dict)
     """What was set anew for what is next."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """The flags that the chat began with."""
     leaving: bool = False
+    attached: list[str] = field(default_factory=list)
+    """Images that go with the user's next task."""
 
     def first(self) -> str | None:
         """What the user says while no sandbox is up; None when they leave."""
@@ -69,9 +71,23 @@ class Desk:
                 say_all(slash.listing())
             elif slash.name_of(text) == "/quit":
                 return None
+            elif slash.name_of(text) == "/attach":
+                say_all(self.attach(slash.rest_of(text)))
             else:
                 say("there is no sandbox yet: say what is to be done first")
         return None
+
+    def attach(self, rest: str, model: Model | None = None) -> list[str]:
+        """Files of `/attach`, spelled as a shell would; lines for the user. Blocks."""
+        try:
+            paths = shlex.split(rest)
+            images = read_images([*self.attached, *paths])
+            unsure = check_sees(images, model.info, model.info.name) if model else ()
+        except (StockadeError, ValueError) as error:
+            return [str(error)]
+        self.attached += paths
+        names = ", ".join(one_line(image.name, 80) for image in images)
+        return [*unsure, f"{names}: with your next task" if names else "/attach FILE shows the model an image"]
 
     async def _read(self) -> str | None:
         text: str | None = ""
@@ -93,7 +109,7 @@ class Chat(Talk):
     def __init__(self, desk: Desk) -> None:
         super().__init__()
         self.desk, self.busy = desk, True
-        self.typed = desk.line.ask
+        self.typed, self.attached = desk.line.ask, desk.attached
         self._said: list[str] = []
         self._news = anyio.Event()
         self._shown: RunFinished | None = None
@@ -166,7 +182,7 @@ class Chat(Talk):
 
     async def _show(self, finished: RunFinished) -> None:
         if finished.answer:
-            self.watch.put(result_text(finished.answer))
+            self.watch.answer(finished.answer)
         if count := len(finished.changes):
             self.watch.renderer.note(f"{some(count, 'change')} to decide on: /diff shows, /apply asks")
 
@@ -228,21 +244,17 @@ class Chat(Talk):
             say("there are no changes to decide on")
             return None
         return ask(
-            Decider(self.watch.run_id, self.watch.renderer.console, WhileUp(caches=False), self._record, line), work
+            Decider(self.watch.run_id, self.watch.renderer.console, WhileUp(caches=False), self.record, line), work
         )
 
     def work(self) -> list[review.Pending]:
         """What is changed and nobody decided on. Blocks."""
         return review.pending(sandboxes.reviewer(), self.watch.facts.layers)
 
-    def _record(self, event: RunEvent) -> None:
-        super()._record(event)
+    def record(self, event: RunEvent) -> None:
+        super().record(event)
         if type(event) in _DECIDED:
             self._decisions.append(event)
-
-    def record(self, event: RunEvent) -> None:
-        """Puts a decision on record, from a thread."""
-        self._record(event)
 
     async def cost(self) -> list[str]:
         """What the conversation has used so far."""
@@ -254,11 +266,18 @@ class Chat(Talk):
         self.desk.given |= given
         return ()
 
+    def end_for_another(self, bot: str) -> Sequence[RunEvent]:
+        """This sandbox ends; what the user says next begins a run of another bot, with what else was set."""
+        desk = self.desk
+        desk.settings = flags.settings({**desk.asked, **desk.given, "bot": bot, "task": ""}, here=True)
+        desk.run_id, desk.given = "", {}
+        return ()
+
     def after(self) -> None:
         super().after()
         if left := [] if self.discarded else self.work():
             what = some(sum(len(one.changes) for one in left), "change")
-            say(f"{what} kept: stockade diff|apply|discard {self.watch.run_id}")
+            say(f"{what}: {review.kept(self.watch.run_id)}")
 
     def way_on(self) -> str | None:
         return None
@@ -270,21 +289,19 @@ def begin(task: str | None, given: dict[str, Any], *, go_on: bool) -> int:
         raise UsageError("a chat needs a terminal", "stockade run TASK does one task without")
     if go_on:
         with continued(given) as (store, settings, run_id):
-            return _talk(Desk(_line(), store, settings, run_id, dict(given)), task)
+            attached = list(given.pop("attach", ()))
+            return _talk(Desk(_line(), store, settings, run_id, dict(given), dict(given), attached=attached), task)
     settings = flags.settings({**given, "task": ""}, here=True)
     ask_for_toolchain(settings.options)
     store = records.open_store(settings.options.store)
     try:
-        return _talk(Desk(_line(), store, settings), task)
+        return _talk(Desk(_line(), store, settings, asked=given, attached=list(settings.options.attach)), task)
     finally:
         anyio.run(store.close)
 
 
 def _line() -> Line:
-    """With the history of this folder."""
-    folder = current_folder()
-    name = hashlib.sha256(str(folder).encode(errors="surrogateescape")).hexdigest()[:_NAME_CHARS]
-    line = Line(folder, slash.abouts(), state_dir() / "history" / name)
+    line = line_of_here(slash.abouts())
     line.bar = lambda: HINT
     return line
 
@@ -310,10 +327,12 @@ def _talk(desk: Desk, task: str | None) -> int:
 
 def _prepare(desk: Desk, text: str) -> Callable[..., Any]:
     """A new run, or the one that there is in a new sandbox."""
+    attached = tuple(desk.attached)
+    desk.attached.clear()
     if not desk.run_id:
-        spec = desk.settings.options.model_copy(update={"task": text})
+        spec = desk.settings.options.model_copy(update={"task": text, "attach": attached})
         return partial(factory.prepare, spec, desk.store, attended=True)
     history = tuple(anyio.run(desk.store.events, desk.run_id))
-    given: Mapping[str, Any] = desk.given
+    given: Mapping[str, Any] = {**desk.given, "attach": attached}
     today = desk.settings.options.model_copy(update=dict(given))
     return partial(factory.prepare, spec_of(history, today, text, given), desk.store)

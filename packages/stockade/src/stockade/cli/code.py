@@ -1,19 +1,21 @@
-"""What `stockade code` does: one task like any run, or a service that answers one after the other."""
+"""What `stockade code` does: one task like any run, one after the other, or a service that answers them."""
 
 import json
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Collection, Mapping
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import anyio
 from pydantic import ValidationError
 
-from stockade.cli import flags
-from stockade.cli.run import carry_out, read_task
-from stockade.cli.ui.failures import say
+from stockade.cli import flags, run
+from stockade.cli.talk import Talk
+from stockade.cli.ui.console import can_ask
+from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
-from stockade.core.errors import UsageError
+from stockade.cli.ui.line import line_of_here
+from stockade.core.errors import StockadeError, UsageError
 from stockade.core.ports import RunStore
 from stockade.paths import read_regular
 from stockade.plugins.coder.bot import CODER, SOLUTION, CoderBot, Wanted, result_of
@@ -22,13 +24,18 @@ from stockade.plugins.coder.work import MAX_TESTS_BYTES, Plan
 from stockade.run_lock import lock
 from stockade.runtime import factory, records
 from stockade.runtime.sandboxes import forget
+from stockade.runtime.settings import Settings
 from stockade.runtime.spec import Objects, RunSpec
 
 OWN = ("tests", "example", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
        "at_once")  # fmt: skip
 
 
-def begin(task: str | None, given: Mapping[str, Any]) -> int:
+ASKED = "a program for: (Enter sends, Alt-Enter: another line, Ctrl-D leaves)"
+LEAVE = ("exit", "quit")
+
+
+def begin(task: str | None, given: Mapping[str, Any], *, worktree: bool = False, talk: Talk | None = None) -> int:
     """The exit status. UsageError for flags that make no sense together."""
     own = {name: given[name] for name in OWN if name in given}
     rest = {name: value for name, value in given.items() if name not in OWN}
@@ -36,18 +43,42 @@ def begin(task: str | None, given: Mapping[str, Any]) -> int:
         if task is not None:
             raise UsageError("--serve takes its tasks over HTTP", "leave TASK out")
         return serve(own, rest)
-    if task is None:
-        raise UsageError("there is no task", "stockade code TASK, or - for standard input")
-    words = read_task(task)
-    settings = flags.settings({**rest, "task": words}, here=True)
     wanted = make_wanted(own)
-    wanted.job(words)  # what is wrong with the checks is said before anything starts
-    spec = as_coder(settings.options, wanted)
-    store = records.open_store(settings.options.store)
-    try:
-        return carry_out(settings, store, partial(factory.prepare, spec, store))
-    finally:
-        anyio.run(store.close)
+    if task is None and not (given.keys() & {"json", "quiet", "no_input"}) and can_ask(no_input=False):
+        return _one_after_the_other(wanted, rest, worktree=worktree)
+    return _one(task, wanted, rest, worktree=worktree, talk=talk)
+
+
+def _one(task: str | None, wanted: Wanted, rest: Mapping[str, Any], *, worktree: bool, talk: Talk | None = None) -> int:
+    def make(settings: Settings, _asks: bool) -> RunSpec:
+        wanted.job(settings.options.task)  # what is wrong with the checks is said before anything starts
+        return as_coder(settings.options, wanted)
+
+    return run.begin(task, {**rest, "bot": CODER.name}, worktree=worktree, talk=talk, make=make, name="code")
+
+
+def _one_after_the_other(wanted: Wanted, rest: Mapping[str, Any], *, worktree: bool) -> int:
+    """A run for each task that the user types, its program in a file of its own, until they leave or press Ctrl-C."""
+    line, status, names = line_of_here({}), 0, set[str]()
+    line.bar = lambda: ASKED
+    folder = Path(rest.get("folder", ("",))[0].partition(":")[0]).expanduser()
+    while (task := anyio.run(line.read)) is not None and task.lower() not in LEAVE:
+        if not task:
+            continue
+        names.add(name := _free(folder, PurePosixPath(wanted.output), names))
+        try:
+            status = _one(task, wanted.model_copy(update={"output": name}), rest, worktree=worktree)
+        except StockadeError as error:
+            say(error.message, error.hint)
+        if status == INTERRUPTED:
+            return status
+    return 0
+
+
+def _free(folder: Path, path: PurePosixPath, taken: Collection[str]) -> str:
+    """A name for the next program, which is no file of the folder and was not given before."""
+    names = (str(path.with_stem(f"{path.stem}_{number}") if number > 1 else path) for number in count(1))
+    return next(one for one in names if one not in taken and not (folder / one).exists())
 
 
 def serve(own: Mapping[str, Any], rest: Mapping[str, Any]) -> int:

@@ -1,6 +1,5 @@
 """The command `stockade` and its groups: the commands in them are imported when they are called."""
 
-import difflib
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ import click
 from stockade import __version__
 from stockade.cli.lazy import COMMANDS, RUNS, SANDBOX, Table, load
 from stockade.cli.ui import failures
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -23,8 +22,7 @@ class NamedGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in (known := self.list_commands(ctx)) and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"{ctx.command_path} --help"
+            hint = did_you_mean(args[0], known, f"{ctx.command_path} --help")
             raise UsageError(f"there is no command {args[0]!r}", hint)
         return super().resolve_command(ctx, args)
 
@@ -79,10 +77,12 @@ class _Stockade(LazyGroup):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(__version__, prog_name="stockade", message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", prog_name="stockade", message="%(prog)s %(version)s")
 @click.pass_context
 def stockade(ctx: click.Context) -> int:
-    """Runs LLM agents where they can do no harm. Without a command, on a terminal: a chat in this folder.
+    """Runs LLM agents in sealed sandboxes; you review the diff before your files change.
+
+    Without a command, on a terminal: a chat in this folder.
 
     \b
     stockade run "Count the lines of data.csv into count.txt" --folder ./demo
@@ -96,7 +96,7 @@ def stockade(ctx: click.Context) -> int:
 
 @click.group("runs", cls=LazyGroup, table=RUNS, short_help=COMMANDS["runs"][1])
 def runs() -> None:
-    """Runs on record. RUN is an id, the beginning of one, or `last`."""
+    """Past runs. RUN is an id, the beginning of one, or `last`."""
 
 
 @click.group("sandbox", cls=LazyGroup, table=SANDBOX, short_help=COMMANDS["sandbox"][1])

@@ -13,7 +13,8 @@ from stockade.cli.lazy import Table
 from stockade.core.errors import StockadeError
 from stockade.models.local import folder
 from stockade.models.providers import PROVIDER_NAMES
-from stockade.runtime import records, registry, settings
+from stockade.runtime import records, settings
+from stockade.runtime.bots import bot_list
 
 _SHELLS = {
     "bash": 'eval "$(stockade completion bash)"      # in ~/.bashrc',
@@ -25,7 +26,7 @@ _RUNS_SHOWN = 50
 
 @click.command(
     "completion",
-    short_help="Completion for bash, zsh or fish.",
+    short_help="Shell completion for bash, zsh or fish.",
     help="Completion of commands, flags, bots, models and runs.\n\n\b\n" + "\n".join(_SHELLS.values()),
 )
 @click.argument("shell", type=click.Choice(tuple(_SHELLS)))
@@ -48,7 +49,7 @@ def _begun(incomplete: str, names: Iterable[tuple[str, str]]) -> list[Completion
 
 def bots(incomplete: str) -> list[CompletionItem]:
     """Bots by name, and then files."""
-    found = _begun(incomplete, ((name, "") for name in registry.names("stockade.bots")))
+    found = _begun(incomplete, ((name, "") for name in bot_list()))
     return found or [CompletionItem(incomplete, type="file")]
 
 
@@ -74,7 +75,9 @@ def runs(incomplete: str) -> list[CompletionItem]:
 KINDS: dict[str, Callable[[str], list[CompletionItem]]] = {
     "bot": bots,
     "model": models,
+    "smart_model": models,
     "fast_model": models,
+    "fallback": models,
     "run": runs,
 }
 

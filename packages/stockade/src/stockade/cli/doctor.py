@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from stockade.cli.ui.console import results
+from stockade.cli.ui.console import results, write_prose
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import StoreFailed
@@ -45,11 +45,11 @@ def begin(given: Mapping[str, Any], *, clean: bool) -> int:
     console = results(plain=front.plain)
     _show(console, findings)
     verdict = (
-        ("the default sandbox holds here", "bold green")
+        ("ok: the default sandbox works here", "green")
         if safe
         else ("NOT SAFE: Stockade will not run here", "bold red")
     )
-    console.print(Text(*verdict), soft_wrap=True)
+    write_prose(console, Text(*verdict))
     return 0 if safe else NOT_SAFE
 
 
@@ -57,11 +57,12 @@ def _mark(finding: Finding | None) -> tuple[str, str]:
     """A word for a cell, and its style."""
     if finding is None:
         return "-", "dim"
+    escape = finding.name.startswith(ESCAPE)
     if finding.held:
-        return "held", "green"
-    if finding.required:
-        return "NOT HELD", "bold red"
-    return ("OPEN", "bold red") if finding.name.startswith(ESCAPE) else ("no", "yellow")
+        return "blocked" if escape else "ok", "green"
+    if escape:
+        return "OPEN", "bold red"
+    return ("FAILED", "bold red") if finding.required else ("no", "magenta")
 
 
 def _show(console: Console, findings: Sequence[Finding]) -> None:
@@ -72,7 +73,7 @@ def _show(console: Console, findings: Sequence[Finding]) -> None:
             line = Text.assemble(
                 (f"{word:>8}  ", style), one_line(finding.name), ("  " + one_line(finding.tried), "dim")
             )
-            console.print(line, soft_wrap=True)
+            write_prose(console, line)
             _why(console, finding)
     cells = {(finding.name, finding.backend): finding for finding in findings if finding.backend}
     if not cells:
@@ -85,7 +86,7 @@ def _show(console: Console, findings: Sequence[Finding]) -> None:
     console.print()
     for finding in cells.values():
         if finding.cause and not finding.held:
-            console.print(Text(f"{finding.backend}: {one_line(finding.name)}: {_mark(finding)[0]}"), soft_wrap=True)
+            write_prose(console, Text(f"{finding.backend}: {one_line(finding.name)}: {_mark(finding)[0]}"))
             _why(console, finding)
 
 
@@ -97,9 +98,9 @@ def _draw(console: Console, backends: Sequence[str], marks: Mapping[str, Sequenc
     )
     if first + _GAP + sum(width + _GAP for width in columns) > console.width:
         for name, row in marks.items():
-            console.print(Text(one_line(name)), soft_wrap=True)
+            write_prose(console, Text(one_line(name)))
             for backend, mark in zip(backends, row, strict=True):
-                console.print(Text(f"  {backend}: ") + mark, soft_wrap=True)
+                write_prose(console, Text(f"  {backend}: ") + mark)
         return
     table = Table(box=None, padding=(0, _GAP, 0, 0))
     table.add_column(_TRIED)
@@ -113,7 +114,7 @@ def _draw(console: Console, backends: Sequence[str], marks: Mapping[str, Sequenc
 def _why(console: Console, finding: Finding) -> None:
     for words in (finding.cause, finding.way_out):
         if words and not finding.held:
-            console.print(Text(f"          {one_line(words)}"), soft_wrap=True)
+            write_prose(console, Text(f"          {one_line(words)}"))
 
 
 async def _recorded() -> tuple[set[str], list[str]]:

@@ -16,6 +16,7 @@ from typing import Any
 import click
 
 from stockade.cli import flags
+from stockade.cli.opened import history
 from stockade.cli.ui import review
 from stockade.cli.ui.asciicast import cast
 from stockade.cli.ui.safe import one_line, result_text
@@ -36,6 +37,7 @@ from stockade.core.events import (
     SelfConfigChanged,
     to_json,
 )
+from stockade.core.messages import Image
 from stockade.core.secrets import View
 from stockade.exports import in_words, used
 from stockade.exports.atif import text_of, trajectory
@@ -50,7 +52,7 @@ FORMATS: Mapping[str, Callable[[Sequence[RunEvent], View], Iterable[str]]] = {
 """Of events without secrets, the lines of each form."""
 
 
-@click.command("export", short_help="A run in another form: a report, JSON, a recording.")
+@click.command("export", short_help="Export a run: a report, JSON, a recording.")
 @flags.run(default="last")
 @click.option("--format", "form", type=click.Choice(list(FORMATS)), default="markdown", help="Which one.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="A file that is not there yet; else stdout.")
@@ -59,7 +61,7 @@ def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     """Write RUN in another form: markdown (a report with the diff), atif (one JSON document, ATIF v1.7),
     jsonl (its events), asciicast (version 2, for asciinema play).
     """
-    events, settings = review.history(values, run)
+    events, settings = history(values, run)
     view = review.view(events, settings.options.redact)
     lines = FORMATS[form]([view.redactor.event(event) for event in events], view)
     if output is None:
@@ -104,6 +106,7 @@ def _report_lines(events: Sequence[RunEvent], diff: str | None) -> Iterator[str]
     yield f"# Run {started.run_id}"
     yield ""
     yield from _fenced(started.task)
+    yield from _images(started.images)
     yield ""
     yield from _figures(started, finished, events)
     if finished is not None and finished.answer:
@@ -122,6 +125,10 @@ def _report_lines(events: Sequence[RunEvent], diff: str | None) -> Iterator[str]
         yield "None."
 
 
+def _images(images: Sequence[Image]) -> Iterator[str]:
+    yield from (f"\nimage: {_plain(one.name)}, {one.media_type}, {one.kilobytes} kB" for one in images)
+
+
 def _figures(started: RunStarted, finished: RunFinished | None, events: Sequence[RunEvent]) -> Iterator[str]:
     usage = used(events)
     rows = {
@@ -136,7 +143,7 @@ def _figures(started: RunStarted, finished: RunFinished | None, events: Sequence
         "took": f"{max(0.0, events[-1].at - started.at):.1f} s",
         "turns": str(sum(isinstance(event, ModelAnswered) for event in events)),
         "prompt tokens": f"{usage.prompt_tokens} ({usage.cached_tokens} from the cache)",
-        "answer tokens": str(usage.completion_tokens),
+        "answer tokens": f"{usage.completion_tokens} ({usage.thinking_tokens} of thinking)",
         "cost": f"{usage.cost:.4f} USD" if usage.cost else "",
         "branch of": f"{started.parent} after turn {started.parent_turn}" if started.parent else "",
     }
@@ -169,6 +176,7 @@ def _step(event: RunEvent) -> Iterator[str]:
             yield f"*{_plain(event.source)}:* {_plain(event.text)}\n"
         case RunResumed():
             yield f"### The run goes on\n\n{_plain(event.task or '')}\n"
+            yield from _images(event.images)
         case _:
             pass
 

@@ -5,6 +5,7 @@ A flag has the name of its TOML key; what was not given is None.
 
 import typing
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -32,7 +33,7 @@ def _given(_: click.Context, __: click.Parameter, variables: tuple[str, ...]) ->
     return variables
 
 
-_COMPLETED = frozenset({"bot", "model", "fast_model"})
+_COMPLETED = frozenset({"bot", "model", "smart_model", "fast_model", "fallback"})
 _SHORT = {"bot": ("-b",), "model": ("-m",), "verbose": ("-v",)}
 _AT_ONCE = {"redact": _redacted, "env": _given}
 """Hidden before anything else of the command line is read."""
@@ -78,28 +79,38 @@ SAMPLING = _group(*fields(SamplingSettings))
 _SERVED = ("ctx_size", "threads", "gpu_layers")
 LOADING = _group(*_SERVED, "llama_server", *(key for key in fields(LoadSettings) if key not in _SERVED))
 BOUNDS = ("max_turns", "timeout", "max_tokens", "max_cost")
-LIVING: Flags = (*_group("model", "answers", *BOUNDS), *SAMPLING, *LOADING, OPTION, flag("keep_warm_s"))
+MODEL: Flags = (
+    *_group("model", "smart_model", "fast_model", "fallback", *BOUNDS),
+    *SAMPLING,
+    *LOADING,
+    OPTION,
+    flag("keep_warm_s"),
+)
+LIVING: Flags = (*MODEL, flag("answers"))
 CHECK = _group("check", "protect")
-BOT: Flags = (flag("bot"), *LIVING, *CHECK)
+BOT: Flags = (*_group("attach", "bot"), *LIVING, *CHECK)
 TOOL = _group("tool")
-TOOLS = (*TOOL, *_group("search", "mcp", "no_tool", "allow_external", "approve"))
+APPROVE = _group("approve")
+TOOLS = (*TOOL, *_group("search", "mcp", "no_tool", "allow_external"), *APPROVE)
 SANDBOX = _group("folder", "copy", "toolchain", "sandbox", "image", "net", "command_timeout", "memory", "processes",
-                 "cpus", "disk", "env", "redact")  # fmt: skip
+                 "cpus", "disk", "env", "credential", "ca", "ssh_agent", "redact")  # fmt: skip
 HERE = _group("no_folder")
-CHANGES = _group("apply", "discard", "no_input")
+NOTIFY = _group("notify")
+CHANGES = (*_group("apply", "discard", "no_input"), *NOTIFY)
 JSON = _group("json")
 LOOK = _group("plain", "verbose")
+OUTPUT = _group("output_schema")
 SHOWN = (*JSON, *_group("quiet"), *LOOK)
 STORE = _group("store")
 OWN = _group("own_goal", "own_prompt", "own_sampling", "intro")
 
 ON_A_SCREEN = {
-    "Work": ("folder", "no_folder", "worktree", "copy", "bot", "check", "protect"),
-    "Model": ("model", "max_turns", "timeout", "max_tokens", "max_cost"),
-    "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "redact", "allow_external", "toolchain",
-              "sandbox", "image", "memory", "disk"),
-    "Review": ("apply", "discard", "no_input", "go_on"),
-    "Output": ("json", "quiet", "plain", "verbose"),
+    "Work": ("folder", "no_folder", "worktree", "copy", "attach", "bot", "check", "protect"),
+    "Model": ("model", "smart_model", "max_turns", "timeout", "max_tokens", "max_cost"),
+    "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "credential", "redact", "allow_external",
+              "toolchain", "sandbox", "image", "memory"),
+    "Review": ("apply", "discard", "no_input", "go_on", "detach"),
+    "Output": ("json", "quiet", "plain", "verbose", "notify", "output_schema"),
     "More": ("option",),
 }  # fmt: skip
 """What `run --help` shows of all that it takes, by what it is for."""
@@ -120,6 +131,27 @@ def offered(*groups: tuple[Callable[[Command], Command], ...]) -> Callable[[Comm
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Those that were given on the command line."""
     return {key: value for key, value in values.items() if value is not None and value != ()}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a command that only reads the record was set to: its `--store`, how to show, and what more to hide."""
+
+    store: str | None
+    json_lines: bool = False
+    plain: bool = False
+    redact: tuple[str, ...] = ()
+
+
+def reading(values: Mapping[str, Any]) -> Reading:
+    """Of the flags JSON and STORE. Where all that is set is plain, without the import of what checks and merges it."""
+    found = given(values)
+    rest = {key: value for key, value in found.items() if key != "json"}
+    where: RunSettings | None = load("runtime.sources:plain_settings")(rest)
+    if where is not None:
+        return Reading(where.store, bool(found.get("json")))
+    every = settings(found)
+    return Reading(every.options.store, every.front.json_lines, every.front.plain, every.options.redact)
 
 
 def settings(values: Mapping[str, Any], *, here: bool = False) -> "Settings":

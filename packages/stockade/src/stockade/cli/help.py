@@ -7,7 +7,7 @@ import click
 
 from stockade.cli.flags import ON_A_SCREEN
 from stockade.cli.lazy import load
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.settings import Field, FrontSettings, LoadSettings, RunSettings, SamplingSettings, fields
 
 _SHORT = {"bot": "-b, --bot", "model": "-m, --model", "option": "-o", "verbose": "-v", "go_on": "-c, --continue"}
@@ -23,23 +23,23 @@ scripted/FILE.jsonl answers from a file, for tests
 `stockade model probe NAME` tries one. What each is good for: docs/models.md."""
 _NETWORK = """\
 --net none          the default: nothing is sent or received, not to this machine either
---net allow=NAMES   HOST, HOST:PORT or *.SUFFIX, separated by commas; through a proxy that records each request
+--net HOST,...      HOST, HOST:PORT or *.SUFFIX, separated by commas; through a proxy that records each request
 --net open          every public name; never this machine's own addresses, or private ones
 
 More: docs/network.md."""
 _STATUSES = """\
 0    done, and verified where --check was given
-1    gave up, a check failed, or a conflict at apply
+1    gave up, a check failed, no answer fitted --output-schema, or a conflict at apply
 2    usage or configuration
 3    stopped by a budget, a loop, unreadable answers, or the user
 4    sandbox or machine
 5    model
 130  interrupted
 
-`stockade sandbox exec`: the program's own; 124 time-out, 125 sandbox."""
+`stockade sandbox exec`, `wrap`: the program's own; 124 time-out, 125 sandbox."""
 TOPICS = ("settings", "sampling", "sandbox", "models", "network", "statuses")
 _SANDBOX = ("folder", "copy", "sandbox", "image", "toolchain", "net", "memory", "disk", "processes", "command_timeout",
-            "streams", "env", "redact")  # fmt: skip
+            "streams", "env", "credential", "ca", "ssh_agent", "redact")  # fmt: skip
 
 
 class Brief(click.Command):
@@ -58,6 +58,33 @@ class Brief(click.Command):
         formatter.write(f"\nstockade help TOPIC: {', '.join(TOPICS)}\n")
 
 
+class Passing(click.Command):
+    """One whose arguments are another command: a flag that we do not know may be one of that."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if load("cli.ui.failures:renamed")(error):
+                raise
+            way_out = f"put -- before the command: {ctx.command_path} [FLAGS] -- COMMAND ..."
+            raise UsageError(error.format_message(), way_out) from error
+
+
+class Kin(click.Command):
+    """Of a bot's own command: the flags that only it has. Those of `stockade run` are named, and told there."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        group = ctx.find_root().command
+        run = group.get_command(ctx, "run") if isinstance(group, click.Group) else None
+        shared = {"help", *(one.name for one in (run.params if run is not None else ()))}
+        takes = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        records = [one.get_help_record(ctx) for one in takes if one.name not in shared]
+        formatter.write("\n")
+        formatter.write_dl([record for record in records if record is not None])
+        formatter.write("\nAnd flags of `stockade run`, which mean the same: stockade run --help\n")
+
+
 def _word(key: str, option: click.Option) -> str:
     name = _SHORT.get(key, f"--{key.replace('_', '-')}")
     takes = option.metavar or ("|".join(option.type.choices) if isinstance(option.type, click.Choice) else "")
@@ -69,7 +96,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [line.replace("\xa0", " ") for line in lines]
 
 
-@click.command("help", short_help="A topic: settings, sampling, sandbox, models, network, statuses.")
+@click.command("help", short_help="Help topics: settings, sampling, sandbox, models, network, statuses.")
 @click.argument("topic", required=False)
 @click.pass_context
 def command(ctx: click.Context, topic: str | None) -> int:
@@ -83,7 +110,10 @@ def command(ctx: click.Context, topic: str | None) -> int:
         assert isinstance(group, click.Group)
         found = group.get_command(top, topic)
         if found is None:
-            raise UsageError(f"there is no topic {topic!r}", f"topics are {', '.join(TOPICS)}, and the commands")
+            every = f"topics are {', '.join(TOPICS)}, and the commands"
+            raise UsageError(
+                f"there is no topic {topic!r}", did_you_mean(topic, (*TOPICS, *group.list_commands(top)), every)
+            )
         click.echo(found.get_help(click.Context(found, info_name=topic, parent=top)))
         return 0
     click.echo(_TEXTS[topic]() if topic in _TEXTS else _settings(_KEYS[topic]()))

@@ -1,26 +1,28 @@
-"""`stockade runs list` and `search`: which runs there are. Imports little: a list is looked at often."""
+"""`stockade runs list`: which runs there are. Imports no events and nothing asynchronous: a list is looked at often."""
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anyio
 import click
 from rich.text import Text
 
 from stockade.cli import flags
-from stockade.cli.lazy import load
 from stockade.cli.ui.console import Column, draw_table, results
 from stockade.cli.ui.failures import say
-from stockade.cli.ui.safe import hide, moment, one_line, one_lines, screen, some
+from stockade.cli.ui.safe import moment, one_lines, screen, some
 from stockade.core.errors import UsageError
-from stockade.core.events import never_began
-from stockade.core.ports import RunStore, RunSummary
+from stockade.core.summary import RunSummary
 from stockade.run_lock import status_now
+from stockade.store.index import count_runs, runs_of
+from stockade.store.opening import read_index
+
+if TYPE_CHECKING:
+    from stockade.store.database import Database
 
 LISTED = 30
 """On a terminal, where no --limit says another number."""
@@ -34,135 +36,75 @@ _COLUMNS = (
     Column("folder", leaves=2),
     Column("task", shrinks=True),
 )
-STYLES = {"done": "green", "stopped": "yellow", "failed": "red", "interrupted": "yellow", "running": "cyan"}
+STYLES = {"done": "green", "stopped": "magenta", "failed": "red", "interrupted": "magenta", "running": "bold"}
 STATES = ("running", "done", "stopped", "failed", "interrupted", "damaged")
 _TASK_SHOWN = 60
-_FOLDER = click.option("--folder", metavar="PATH", help="Only runs of this folder, and of those in it.")
-_LIMIT = click.option(
+FOLDER = click.option("--folder", metavar="PATH", help="Only runs of this folder, and of those in it.")
+LIMIT = click.option(
     "--limit", type=click.IntRange(0), metavar="N", help=f"The newest N; {LISTED} on a terminal, 0: all."
 )
-_WIDTH = click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to draw it in.")
+WIDTH = click.option("--width", type=click.IntRange(20, 1000), metavar="N", help="Columns to draw it in.")
 
 
 @click.command("list", short_help="Past runs, newest first.")
-@_FOLDER
+@FOLDER
 @click.option("--status", type=click.Choice(STATES), multiple=True, help="Only those; also several.")
 @click.option("--filter", "words", multiple=True, metavar="WORDS", help="Only those that `runs search WORDS` finds.")
-@_LIMIT
-@_WIDTH
+@LIMIT
+@WIDTH
 @flags.offered(flags.JSON, flags.STORE)
 def list_runs(
     folder: str | None, status: tuple[str, ...], words: tuple[str, ...], limit: int | None, width: int | None,
     **values: Any,
 ) -> int:  # fmt: skip
     """Past runs, newest first. What failed before the model had answered once is no run: --status failed lists it."""
-    with _on_record(values) as (store, json_lines):
-        terms = [term for one in words for term in one.split()]
-        found = _found(store, folder, terms)
+    with _index(values) as (db, json_lines):
+        here, terms = resolved(folder), [term for one in words for term in one.split()]
+        number = shown_limit(limit, json_lines)
+        found = runs_of(db, folder=here, words=terms, began=not status, limit=None if status else number)
         states = [(run, status_now(run.run_id, run.status, run.driver)) for run in found]
-        wanted = [
-            (run, state) for run, state in states
-            if (state in status if status else run.problem is not None or not never_began(state, run.turns))
-        ]  # fmt: skip
-        shown = wanted[: _limit(limit, json_lines) or None]
+        wanted = [(run, state) for run, state in states if not status or state in status]
+        shown = wanted[: number or None]
         if json_lines:
             for run, state in shown:
-                print(json.dumps(screen().data({**run.model_dump(), "status": state})))
+                print(json.dumps(screen().data({**asdict(run), "status": state})))
             return 0
+        every, began = count_runs(db, folder=here, words=terms)
         console = results()
         if width is not None:
             console.width = width
         _draw(console, shown)
-        if not found:
+        if not every:
             say("there are no runs yet" if not (folder or words) else "there is no such run", "stockade run TASK")
-        elif len(shown) < len(wanted):
-            say(f"and {some(len(wanted) - len(shown), 'older run')}", "--limit 0 lists all")
-        if not status and (failed := len(states) - len(wanted)):
-            say(f"{some(failed, 'failed start')} not listed", "--status failed")
+        elif older := (len(wanted) if status else began) - len(shown):
+            say(f"and {some(older, 'older run')}", "--limit 0 lists all")
+        if not status and every > began:
+            say(f"{some(every - began, 'failed start')} not listed", "--status failed")
         return 0
 
 
-@click.command("search", short_help="Runs by words of their tasks, answers and commands.")
-@click.argument("words", nargs=-1, required=True)
-@_FOLDER
-@_LIMIT
-@_WIDTH
-@flags.offered(flags.JSON, flags.STORE)
-def search(words: tuple[str, ...], folder: str | None, limit: int | None, width: int | None, **values: Any) -> int:
-    """Runs whose tasks, answers and commands hold all WORDS, newest first, each with where they stand.
-
-    Small and capital letters are the same, and a word may be only begun; what is quoted stands side by side. Status 1
-    when there is none.
-    """
-    with _on_record(values) as (store, json_lines):
-        found = [run for run in _found(store, folder, words) if run.problem is None]
-        shown = found[: _limit(limit, json_lines) or None]
-        console = results()
-        console.width = width or console.width
-        for run in shown:
-            _hide(store, run)
-            said = anyio.run(store.said, run.run_id, words)
-            state = status_now(run.run_id, run.status, run.driver)
-            if json_lines:
-                lines = [{"kind": kind, "text": text} for kind, text in said]
-                print(json.dumps(screen().data({**run.model_dump(), "status": state, "said": lines})))
-                continue
-            head = f"{run.run_id}  {moment(run.started)}  "
-            console.print(Text.assemble((head, "bold"), (state, STYLES.get(state, ""))), soft_wrap=True)
-            for kind, text in said:
-                line = Text(f"  {kind}: {_around(text, words, console.width - len(kind) - 5)}")
-                console.print(line, soft_wrap=True)
-        if len(shown) < len(found):
-            say(f"and {some(len(found) - len(shown), 'older run')}", "--limit 0 shows all")
-        if not found:
-            say("no run has these words in its tasks, answers and commands")
-        return 0 if found else 1
-
-
 @contextmanager
-def _on_record(values: Mapping[str, Any]) -> Iterator[tuple[RunStore, bool]]:
-    settings = flags.settings(flags.given(values))
-    store: RunStore = load("store.opening:read_store")(settings.options.store)
+def _index(values: Mapping[str, Any]) -> Iterator[tuple["Database", bool]]:
+    """What a list is read from, and whether it is given as JSON."""
+    how = flags.reading(values)
+    db = read_index(how.store)
     try:
-        yield store, settings.front.json_lines
+        yield db, how.json_lines
+    except db.errors as error:
+        raise db.mapped(error) from None
     finally:
-        anyio.run(store.close)
+        db.close()
 
 
-def _found(store: RunStore, folder: str | None, words: Sequence[str]) -> list[RunSummary]:
-    here = str(Path(folder).expanduser().resolve()) if folder is not None else None
-    if here is not None and "\0" in here:
+def resolved(folder: str | None) -> str | None:
+    if folder is not None and "\0" in folder:
         raise UsageError("--folder: this is no path")
-
-    async def ask() -> list[RunSummary]:
-        return await store.runs(folder=here, words=words)
-
-    return anyio.run(ask)
+    return str(Path(folder).expanduser().resolve()) if folder is not None else None
 
 
-def _limit(limit: int | None, json_lines: bool) -> int:
+def shown_limit(limit: int | None, json_lines: bool) -> int:
     """0: all of them."""
     return limit if limit is not None else LISTED if not json_lines and os.isatty(1) else 0
-
-
-def _hide(store: RunStore, run: RunSummary) -> None:
-    """What this run hid is hidden in what is shown of it."""
-
-    async def first() -> Any:
-        return await store.events(run.run_id, limit=1)
-
-    hide(load("core.secrets:view_of")(anyio.run(first)[0], os.environ, ()).redactor)
-
-
-def _around(text: str, words: Sequence[str], room: int) -> str:
-    """The beginning, or what is around the first of the words where that is further on; in one line."""
-    line = one_line(text, 20_000)
-    parts = [re.escape(part) for word in words for part in re.findall(r"[^\W_]+", word)]
-    match = re.search("|".join(parts), line, re.IGNORECASE) if parts else None
-    start = match.start() - room // 3 if match and match.end() > room else 0
-    shown = line[max(0, start) :]
-    shown = ("…" if start > 0 else "") + shown
-    return shown if len(shown) <= room else f"{shown[: max(1, room - 1)]}…"
 
 
 def _draw(console: Any, runs: Sequence[tuple[RunSummary, str]]) -> None:

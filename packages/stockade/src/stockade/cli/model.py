@@ -5,24 +5,30 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+import anyio
 import click
+from rich.console import Console
 from rich.text import Text
 
 from stockade.bots.model_profiles import profile_of
 from stockade.cli import flags
 from stockade.cli.commands import NamedGroup
-from stockade.cli.ui.console import Column, draw_table, moves_cursor, progress, results
+from stockade.cli.model_prices import prices
+from stockade.cli.model_use import silent_lines, use
+from stockade.cli.ui.console import Column, draw_table, moves_cursor, progress, results, write_prose
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.interrupt import interruptible
 from stockade.cli.ui.safe import one_line, some
 from stockade.cli.ui.statusline import StatusLine, megabytes
 from stockade.core.messages import billions, is_small
+from stockade.models import servers
 from stockade.models.local import catalogue
 from stockade.models.local import folder as listed
 from stockade.models.local import server_lease as lease
 from stockade.models.local.fetch import pull as fetch
 from stockade.models.local.server import EmbeddedServer, until_it_dies
 from stockade.models.local.server import served as serving
+from stockade.models.servers import ListedModel, ModelServer
 from stockade.runtime import models
 from stockade.runtime.settings import Front, load
 
@@ -39,22 +45,29 @@ _COLUMNS = (
     Column("licence", leaves=2),
     Column("about", shrinks=True),
 )
+_SERVED = (Column("model"), Column("state"), Column("parameters"), Column("size"), Column("window"))
 
 
-@click.group("model", cls=NamedGroup, short_help="Models: what is here, pulling and serving them.")
+@click.group("model", cls=NamedGroup, short_help="Models: list, choose, pull and serve them.")
 def command() -> None:
     """Models: what is here, what runs, what can be fetched; serving one to other programs."""
 
 
-@command.command("list", short_help="What is on this machine, what runs, what is worth fetching.")
+command.add_command(use)
+command.add_command(prices)
+
+
+@command.command("list", short_help="List models on this machine, on its servers, and worth fetching.")
 @flags.offered(flags.JSON)
 def list_models(**values: Any) -> int:
     """The models on this machine, those that run now, and small ones worth fetching."""
     front = load(flags.given(values)).front
-    entries, running = listed.list_models(), lease.running()
+    entries, running, found = listed.list_models(), lease.running(), anyio.run(servers.ask_servers)
     if front.json_lines:
         for entry in entries:
             print(json.dumps({**entry.model_dump(), "running": _facts(entry, running), "pull": None}))
+        for server in found:
+            _server_lines(server)
         for model in catalogue.RECOMMENDED:
             about = model.model_dump(exclude={"file", "sha256", "sources"})
             print(json.dumps({**about, "here": False, "running": None, "pull": model.name}))
@@ -70,11 +83,47 @@ def list_models(**values: Any) -> int:
     console = results(plain=front.plain)
     draw_table(console, _COLUMNS, rows)
     _show_running(running, front)
+    _show_servers(console, found)
     console.print(Text("\nworth fetching where there is the memory (sizes about; not tried by us):", "dim"))
     for model in catalogue.RECOMMENDED:
         words = f"{megabytes(model.size_bytes)}, {model.licence}, {model.about}"
         console.print(Text(f"stockade model pull {model.name}   {words}"), soft_wrap=True)
     return 0
+
+
+def _server_lines(server: ModelServer) -> None:
+    """A server and each of its models, as JSON lines; one that told of none has a line with the reason."""
+    about = server.model_dump(include={"provider", "url", "running", "problem"})
+    for model in server.models:
+        facts = model.model_dump() | {"small": is_small(model.parameters)}
+        print(json.dumps({"name": model.spec, "here": True, **facts, "server": about, "running": None, "pull": None}))
+    if not server.models:
+        print(
+            json.dumps({"name": f"{server.provider}/", "here": False, "server": about, "running": None, "pull": None})
+        )
+
+
+def _show_servers(console: Console, found: Sequence[ModelServer]) -> None:
+    """What each server has, and which of them did not answer."""
+    for server in found:
+        if server.models:
+            console.print(Text(f"\n{one_line(server.provider)} at {one_line(server.url)}", "bold"), soft_wrap=True)
+            draw_table(console, _SERVED, [_served_row(model) for model in server.models])
+    for line in silent_lines(found):
+        write_prose(console, f"\n{line}", "dim")
+    for provider, variable in servers.keys_found().items():
+        console.print(
+            Text(f"{provider}/NAME: {variable} is set (stockade model use asks for its models)"), soft_wrap=True
+        )
+
+
+def _served_row(model: ListedModel) -> list[Text]:
+    state = (
+        "gives no answers" if not model.talks else "elsewhere" if model.elsewhere else "loaded" if model.loaded else ""
+    )
+    size = megabytes(model.size_bytes) if model.size_bytes else ""
+    cells = (model.spec, state, parameters(model.parameters), size, str(model.window or ""))
+    return [Text(one_line(cell)) for cell in cells]
 
 
 def _facts(entry: listed.ModelEntry, running: Sequence[lease.Running]) -> dict[str, Any] | None:
@@ -100,14 +149,14 @@ def _show_running(running: Sequence[lease.Running], front: Front) -> None:
         until = some(server.users, "user") if server.left_s is None else f"no users, ends in {server.left_s:.0f} s"
         room = f"{some(server.slots, 'slot')} of {server.window} tokens"
         words = f"{server.alias}: {server.address or server.state}, {room}, {until}"
-        console.print(Text.assemble(("running ", "green"), one_line(words)), soft_wrap=True)
+        write_prose(console, Text.assemble(("running ", "green"), one_line(words)))
 
 
 @command.command("info")
 @click.argument("name")
 @flags.offered(flags.JSON)
 def info(name: str, **values: Any) -> int:
-    """What is known of one model: embedded/NAME or gguf/PATH."""
+    """Show what is known of one model: embedded/NAME or gguf/PATH."""
     front = load(flags.given(values)).front
     models.check_provider(name)
     entry = listed.model_info(name)
@@ -125,7 +174,7 @@ def info(name: str, **values: Any) -> int:
     return 0
 
 
-@command.command("probe", short_help="Try anew what a model can do.")
+@command.command("probe", short_help="Test again what a model can do.")
 @click.argument("name")
 @flags.offered(flags.LOADING, flags.SHOWN)
 def probe(name: str, **values: Any) -> int:
@@ -141,7 +190,8 @@ def probe(name: str, **values: Any) -> int:
         shown.end()
     profile = profile_of(info).name
     if front.json_lines:
-        facts = info.model_dump(include={"native_tools", "enforces_schema", "context_window", "parameters", "sources"})
+        shown_facts = {"native_tools", "enforces_schema", "context_window", "parameters", "sees", "sources"}
+        facts = info.model_dump(include=shown_facts)
         print(json.dumps({"model": full, "answers": answers, "profile": profile, "small": info.small, **facts}))
         return 0
     window = f"{info.context_window} ({info.sources.get('context_window', '')})" if info.context_window else "unknown"
@@ -150,6 +200,7 @@ def probe(name: str, **values: Any) -> int:
         "answers": answers,
         "tool calls": "come back" if info.native_tools else "none came back",
         "JSON schema": "is kept" if info.enforces_schema else "is not kept",
+        "images": {True: "it sees", False: "it does not see", None: "unknown"}[info.sees],
         "window": window,
         "parameters": parameters(info.parameters, info.sources.get("parameters", "")),
         "profile": profile,
@@ -227,7 +278,10 @@ def rm(name: str) -> int:
 )
 @flags.offered(flags.LOADING, flags.SHOWN)
 def serve(name: str | None, host: str, port: int, api_key: str | None, **values: Any) -> int:
-    """Serve a model to other programs, OpenAI-compatible, until Ctrl-C. Runs of yours share the server."""
+    """Serve a model to other programs, OpenAI-compatible, until Ctrl-C. Runs of yours share the server.
+
+    NAME is embedded/NAME or gguf/PATH; llamafile//PATH; or llama-server//PATH.gguf for the llama-server on PATH.
+    """
     settings = load(flags.given(values))
     options = settings.options
     spec = name or (options.model if options.model != "auto" else DEFAULT_MODEL)

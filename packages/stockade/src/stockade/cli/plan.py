@@ -1,24 +1,21 @@
 """What `stockade plan` does: the profile is shown and changed, then each action is done when the user authorises it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import anyio
 import click
 from rich.console import Console
 from rich.text import Text
 
-from stockade.cli import flags
-from stockade.cli.run import ask_line, ask_task, carry_out, read_task
-from stockade.cli.ui.console import can_ask, progress, write_line
-from stockade.cli.ui.drawing import profile_name
+from stockade.cli import run
+from stockade.cli.talk import Talk
+from stockade.cli.ui.console import progress, write_prose
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.prompts import typed
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
-from stockade.core.ports import RunStore
 from stockade.plugins.planner.bot import (
     MAX_DIRECTIVE_CHARS,
     MAX_DIRECTIVES,
@@ -29,13 +26,9 @@ from stockade.plugins.planner.bot import (
     Planner,
     Profile,
 )
-from stockade.runtime import factory, records
-from stockade.runtime.factory import Prepared
-from stockade.runtime.resume import spec_of
 from stockade.runtime.settings import Settings
-from stockade.runtime.spec import Objects
+from stockade.runtime.spec import Objects, RunSpec
 
-FOLLOW_UP = "A follow-up task for {name} (Enter: none): "
 WARNING = (
     "continuous mode: nobody looks at an action before it is done. What holds is the sandbox, the folder's mode and"
     " the network rule"
@@ -77,7 +70,7 @@ class Reviser:
             "name": name[:MAX_NAME_CHARS] or profile.name,
             "role": role[:MAX_ROLE_CHARS] or profile.role,
         }
-        write_line(self.console, "For each: Enter keeps it, - removes it, other words replace it.", "dim")
+        write_prose(self.console, "For each: Enter keeps it, - removes it, other words replace it.", "dim")
         lists = {key: await self._directives(title, getattr(profile, key)) for key, title in KINDS}
         return Profile(**fields, **lists)
 
@@ -98,92 +91,61 @@ class Reviser:
         return "".join(char for char in line if char.isprintable())
 
     def _show(self, title: str, profile: Profile) -> None:
-        write_line(self.console, f"{title}:", "bold")
+        write_prose(self.console, f"{title}:", "bold")
         self._field("Name", profile.name)
         self._field("Role", profile.role)
         for key, kind in KINDS:
             lines: Sequence[str] = getattr(profile, key)
             self._field(f"{kind}s", "" if lines else "none")
             for line in lines:
-                write_line(self.console, f"  - {one_line(line)}", "")
+                write_prose(self.console, f"  - {one_line(line)}", "")
 
     def _field(self, name: str, value: str) -> None:
-        words = Text.assemble((f"{name}:", "bold cyan"), f" {one_line(value)}" if value else "")
-        self.console.print(words, soft_wrap=True)
+        words = Text.assemble((f"{name}:", "bold"), f" {one_line(value)}" if value else "")
+        write_prose(self.console, words)
 
 
-def begin(task: str | None, values: dict[str, Any]) -> int:
-    """The run, and those that follow it; the exit status."""
-    settings = flags.settings(flags.given(values), here=True)
-    asks = not (settings.front.json_lines or settings.front.quiet) and can_ask(no_input=settings.front.no_input)
-    _check(values, asks=asks)
-    task = read_task(task) if task is not None else ask_task("stockade plan TASK", asks=asks)
-    settings = settings.model_copy(update={"options": settings.options.model_copy(update={"task": task})})
-    store = records.open_store(settings.options.store)
-    try:
-        return _carry_out(settings, store, values, asks=asks)
-    finally:
-        anyio.run(store.close)
+OWN = ("ai_name", "ai_role", "constraint", "resource", "best_practice", "override_directives", "skip_reprompt",
+       "continuous", "continuous_limit")  # fmt: skip
 
 
-def _check(values: dict[str, Any], *, asks: bool) -> None:
-    if values["continuous_limit"] is not None and not values["continuous"]:
-        raise UsageError("--continuous-limit is for --continuous only", "give -c too")
-    if values["continuous"]:
+def begin(task: str | None, given: Mapping[str, Any], *, worktree: bool = False, talk: Talk | None = None) -> int:
+    """A run of the Planner; its exit status."""
+    own = {name: given[name] for name in OWN if name in given}
+    rest = {name: value for name, value in given.items() if name not in OWN}
+    return run.begin(
+        task, {**rest, "bot": PLANNER.name}, worktree=worktree, talk=talk, make=partial(_make, own), name="plan"
+    )
+
+
+def _make(own: Mapping[str, Any], settings: Settings, asks: bool) -> RunSpec:
+    """UsageError where nobody could authorise what it would do."""
+    if goes_on := "continuous" in own or "continuous_limit" in own:
         say(WARNING)
     elif not asks:
         raise UsageError(
-            "nobody is there to authorise actions: this is no terminal, or nothing is to be asked",
-            "-c -l N does N actions without asking, -c does all",
+            "not a terminal, cannot ask you to authorise actions",
+            "-l N does N actions without asking, --continuous does all",
         )
-
-
-def _carry_out(settings: Settings, store: RunStore, values: dict[str, Any], *, asks: bool) -> int:
-    """The run, and those that follow as long as the user has a task for the same bot."""
-    overrides = _overrides(values)
-    front = settings.front
+    overrides, front = _overrides(own), settings.front
     reviser = Reviser(
         progress(plain=front.plain),
-        asks=asks and not values["skip_reprompt"] and not overrides.any,
+        asks=asks and "skip_reprompt" not in own and not overrides.any,
         shows=not (front.json_lines or front.quiet),
     )
     bot = PLANNER.model_copy(update={"bot": Planner(overrides, reviser.revise)})
-    granted = values["continuous_limit"] if values["continuous"] else 0
-    spec = settings.options.model_copy(update={"objects": Objects(bot=bot), "granted": granted})
-    prepared: list[Prepared] = []
-
-    async def prepare(**callbacks: Any) -> Prepared:
-        made = await factory.prepare(spec, store, **callbacks, attended=asks)
-        prepared.append(made)
-        return made
-
-    status = carry_out(settings, store, prepare)
-    while status == 0 and asks and prepared and (task := _follow_up(prepared[0])):
-        status = carry_out(settings, store, _again(settings, store, prepared[0].started.run_id, task))
-    return status
+    granted = own.get("continuous_limit") if goes_on else 0
+    return settings.options.model_copy(update={"objects": Objects(bot=bot), "granted": granted})
 
 
-def _follow_up(prepared: Prepared) -> str:
-    """Empty when there is none."""
-    try:
-        return ask_line(FOLLOW_UP.format(name=profile_name(prepared.started) or "the bot"))
-    except click.Abort:
-        return ""
-
-
-def _again(settings: Settings, store: RunStore, run_id: str, task: str) -> Callable[..., Any]:
-    history = tuple(anyio.run(store.events, run_id))
-    return partial(factory.prepare, spec_of(history, settings.options, task), store)
-
-
-def _overrides(values: dict[str, Any]) -> Overrides:
+def _overrides(own: Mapping[str, Any]) -> Overrides:
     return Overrides(
-        name=_short(values["ai_name"]),
-        role=_short(values["ai_role"]),
-        constraints=values["constraint"] or (),
-        resources=values["resource"] or (),
-        best_practices=values["best_practice"] or (),
-        replace=bool(values["override_directives"]),
+        name=_short(own.get("ai_name")),
+        role=_short(own.get("ai_role")),
+        constraints=own.get("constraint", ()),
+        resources=own.get("resource", ()),
+        best_practices=own.get("best_practice", ()),
+        replace="override_directives" in own,
     )
 
 

@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.text import Text
 
 from stockade.cli import flags
+from stockade.cli.opened import history
 from stockade.cli.ui import review
-from stockade.cli.ui.console import moves_cursor, progress
+from stockade.cli.ui.console import moves_cursor, progress, write_prose
 from stockade.cli.ui.failures import say
+from stockade.cli.ui.markdown import answer_text
 from stockade.cli.ui.render import Renderer
-from stockade.cli.ui.safe import hide, one_line, result_text, some
+from stockade.cli.ui.safe import hide, one_line, some
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished
 from stockade.core.secrets import build_redactor
@@ -29,11 +31,11 @@ _TICK_S = 0.1
 _SHOWN_CHARS = 200
 
 
-@click.command("replay", short_help="Show a run again as it went, or do it again and compare.")
+@click.command("replay", short_help="Show a run again at its own speed, or repeat it and compare.")
 @flags.run(default="last")
 @click.option("--speed", type=float, default=1.0, metavar="X", help="Times as fast; 0 does not wait at all.")
 @click.option(
-    "--verify", "again", is_flag=True, help="Do every action again in a new sandbox; name what differs first."
+    "--verify", "again", is_flag=True, help="Repeat every action in a new sandbox; name the first difference."
 )
 @flags.offered(flags.SHOWN, flags.STORE)
 def replay(run: str, speed: float, again: bool, **values: Any) -> int:
@@ -44,7 +46,7 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
     """
     if speed < 0:
         raise UsageError("--speed is below 0", "1 is as it went, 10 ten times as fast, 0 at once")
-    events, settings = review.history(values, run)
+    events, settings = history(values, run)
     console = progress(plain=settings.front.plain)
     view = review.view(events, settings.options.redact)
     if again:
@@ -56,7 +58,7 @@ def replay(run: str, speed: float, again: bool, **values: Any) -> int:
                 _wait((event.at - before.at) / speed, renderer)
             renderer.event(event)
             if isinstance(event, RunFinished) and event.answer and not isinstance(before, RunFinished):
-                print(result_text(event.answer), flush=True)
+                print(answer_text(event.answer, plain=settings.front.plain or not renderer.prose), flush=True)
     finally:
         renderer.close()
     try:
@@ -98,12 +100,12 @@ class _Verdict:
     same: bool = True
 
     def line(self, words: str, style: str = "") -> None:
-        self.console.print(Text(words, style), soft_wrap=True)
+        write_prose(self.console, Text(words, style))
 
     def seen(self, compared: Compared) -> bool:
         name = f"turn {compared.turn}: {one_line(compared.action, _SHOWN_CHARS)}"
         if compared.passed_over is not None:
-            self.line(f"{name}: not done again: {compared.passed_over}", "yellow")
+            self.line(f"{name}: not done again: {compared.passed_over}", "magenta")
         elif compared.field is None:
             self.line(f"{name}: the same", "dim")
             self.done += 1

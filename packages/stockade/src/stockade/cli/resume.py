@@ -9,10 +9,11 @@ import anyio
 import click
 
 from stockade.cli import flags
+from stockade.cli.opened import on_record
 from stockade.cli.run import ask_task, carry_out, read_task
+from stockade.cli.talk import Talk
 from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.failures import say
-from stockade.cli.ui.review import on_record
 from stockade.core.errors import UsageError
 from stockade.core.events import ChangesApplied, ChangesDiscarded, ChangesUndone, RunFinished
 from stockade.core.ports import RunStore
@@ -32,6 +33,8 @@ AGAIN: flags.Flags = (
     flags.flag("model", "Another model; by default the same one."),
     *(flags.flag(key, f"Another bound for the {what} of the whole task.") for key, what in BOUNDS),
     flags.flag("check", "Another check at the end."),
+    flags.flag("net", "What it may reach from now on."),
+    flags.flag("attach", "An image that the model sees beside TASK."),
     click.option("-o", "option", multiple=True, metavar="KEY=VALUE", help=f"Another rule: {', '.join(RULES)}."),
 )
 
@@ -39,7 +42,9 @@ AGAIN: flags.Flags = (
 @click.command("resume", short_help="Go on with a run: after a crash, a stop, or with a new task.")
 @flags.run(default="last")
 @click.argument("task", required=False)
-@click.option("--from-scratch", is_flag=True, help="Also when what it wrote before is not on this machine any more.")
+@click.option(
+    "--from-scratch", is_flag=True, help="Go on even when what it wrote before is not on this machine any more."
+)
 @flags.offered(AGAIN, flags.CHANGES, flags.SHOWN, flags.STORE)
 def resume(run: str, task: str | None, from_scratch: bool, **values: Any) -> int:
     """Go on with RUN, which was cut, stopped or failed; or give it a new TASK after its end.
@@ -58,8 +63,8 @@ def resume(run: str, task: str | None, from_scratch: bool, **values: Any) -> int
         return carry_out(settings, store, partial(prepare, spec, store))
 
 
-def go_on(task: str | None, given: dict[str, Any]) -> int:
-    """`run -c`: with the last run of this folder; the exit status."""
+def go_on(task: str | None, given: dict[str, Any], *, talk: Talk | None = None) -> int:
+    """`run -c`: with the last run of this folder; the exit status. `talk` as of carry_out."""
     with continued(given) as (store, settings, run_id):
         history = tuple(anyio.run(store.events, run_id))
         asks = not (settings.front.quiet or settings.front.json_lines) and can_ask(no_input=settings.front.no_input)
@@ -67,7 +72,8 @@ def go_on(task: str | None, given: dict[str, Any]) -> int:
             words = ask_task("", asks=True)
         else:
             words = check_task(read_task(task)) if task is not None else ""
-        return carry_out(settings, store, partial(prepare, spec_of(history, settings.options, words, given), store))
+        spec = spec_of(history, settings.options, words, given)
+        return carry_out(settings, store, partial(prepare, spec, store), talk=talk)
 
 
 @contextmanager

@@ -1,8 +1,10 @@
 """`stockade run TASK`: a bot does a task in a sandbox; in the end the user decides what is kept."""
 
 import errno
+import select
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +19,23 @@ from stockade.cli import flags
 from stockade.cli.talk import Talk, decide
 from stockade.cli.ui import review
 from stockade.cli.ui.asciicast import Recorder
+from stockade.cli.ui.attention import Attention
 from stockade.cli.ui.console import can_ask, moves_cursor, progress
-from stockade.cli.ui.failures import INTERRUPTED, OutputLost, expected, say, unwrap_exception_group
+from stockade.cli.ui.failures import (
+    INTERRUPTED,
+    OutputLost,
+    expected,
+    piped_input,
+    piped_source,
+    say,
+    unwrap_exception_group,
+)
 from stockade.cli.ui.interrupt import Interrupt
+from stockade.cli.ui.overheard import Live
 from stockade.cli.ui.prompts import typed
 from stockade.cli.ui.render import Renderer
 from stockade.cli.ui.review import YES, ask_person
-from stockade.cli.ui.safe import hide, one_line, result_text
+from stockade.cli.ui.safe import hide, one_line, some
 from stockade.cli.ui.summary import closed_folders, detail, result_of, status_of, way_on
 from stockade.cli.ui.watch import Scratch, Watch, traced
 from stockade.core.errors import UsageError
@@ -34,31 +46,43 @@ from stockade.paths import read_regular
 from stockade.run_lock import cleanup, lock
 from stockade.runtime import factory, records, sandboxes, toolchains
 from stockade.runtime.factory import MAX_TASK_BYTES
-from stockade.runtime.policy import make_policy
+from stockade.runtime.policy import make_policy, unshown
 from stockade.runtime.resume import spec_of
 from stockade.runtime.settings import Settings
 from stockade.runtime.spec import RunSpec
 from stockade_sandbox.port import ShowsOutput
 
 TICK_S = 0.1
+PATIENCE_S = 1.0
 
 
-def begin(task: str | None, given: Mapping[str, Any], *, worktree: bool = False) -> int:
-    """A new run of what was typed; the exit status."""
+Make = Callable[[Settings, bool], RunSpec]
+"""What a command makes of its settings, the task among them, and of whether somebody is there to be asked."""
+
+
+def begin(
+    task: str | None, given: Mapping[str, Any], *, worktree: bool = False, talk: Talk | None = None,
+    make: Make | None = None, name: str = "run",
+) -> int:  # fmt: skip
+    """A new run of what was typed behind the command `name`; the exit status. `talk` as of carry_out."""
     settings = flags.settings({**given, "task": read_task(task) if task is not None else ""}, here=True)
     front = settings.front
     attended = not (front.quiet or front.json_lines) and can_ask(no_input=front.no_input)
     if task is None:
-        asked = ask_task("stockade run TASK", asks=attended)
+        asked = ask_task(f"stockade {name} TASK", asks=attended)
         settings = settings.model_copy(update={"options": settings.options.model_copy(update={"task": asked})})
-    store = records.open_store(settings.options.store)
-    made = begin_worktree(settings.options) if worktree else None
+    spec = make(settings, attended) if make is not None else settings.options
+    store = records.open_store(spec.store)
+    made = begin_worktree(spec) if worktree else None
     try:
         if made is not None:
-            settings = settings.model_copy(update={"options": in_worktree(settings.options, made)})
+            spec = in_worktree(spec, made)
+        for problem in unshown(make_policy(spec, "overlay")):
+            say(one_line(problem, 300), "where it is yours: git worktree repair, or git repack -a -d and no alternates")
         if attended:
-            ask_for_toolchain(settings.options)
-        return carry_out(settings, store, partial(factory.prepare, settings.options, store, attended=attended))
+            ask_for_toolchain(spec)
+        prepare = partial(factory.prepare, spec, store, attended=attended)
+        return carry_out(settings, store, prepare, talk=talk)
     finally:
         if made is not None:
             end_worktree(store, made)
@@ -116,9 +140,22 @@ def carry_out(
     live = talk.live and moves_cursor(console, plain=front.plain) and not (front.quiet or front.json_lines)
     renderer = Renderer(console, live=live, show_intro=show_intro, whole=front.verbose)
     watch, interrupt = Watch(front, renderer, tape=tape), Interrupt()
+    watch.attention = Attention(console if front.bell and not (front.plain or watch.silent) else None, front.notify)
     talk.bind(watch, interrupt, store)
     for note in settings.notes:
         say(note)
+    with closing(watch.attention):
+        task = _carry_out(watch, talk, prepare)
+    if not isinstance(task, str):
+        return task
+    history = tuple(anyio.run(store.events, watch.run_id))
+    again = partial(factory.prepare, spec_of(history, settings.options, task), store)
+    return carry_out(settings, store, again, show_intro=show_intro, tape=tape)
+
+
+def _carry_out(watch: Watch, talk: Talk, prepare: Callable[..., Any]) -> int | str:
+    """The exit status, or the next task of the user."""
+    renderer, interrupt, store, front = watch.renderer, talk.interrupt, talk.store, watch.front
     tracing = traced()
     try:
         anyio.run(_run, watch, talk, prepare)
@@ -135,8 +172,8 @@ def carry_out(
     if finished is None:
         say("interrupted before the run began")
         return INTERRUPTED
-    if not front.json_lines and finished.answer and not talk.decided:
-        watch.put(result_text(finished.answer))
+    if not front.json_lines and finished.answer and finished.reason != "schema" and not talk.decided:
+        watch.answer(finished.answer)
     if watch.silent and watch.lost is None and finished.status != "done":
         say(f"{finished.status} ({finished.reason}): {detail(finished)}", way_on(watch.facts))
     if not watch.silent and watch.scratch is not None and (lost := watch.scratch.words()):
@@ -153,9 +190,7 @@ def carry_out(
         )
         return INTERRUPTED
     if task:
-        history = tuple(anyio.run(store.events, watch.run_id))
-        again = partial(factory.prepare, spec_of(history, settings.options, task), store)
-        return carry_out(settings, store, again, show_intro=show_intro, tape=tape)
+        return task
     if not watch.silent and (words := talk.way_on()):
         say("the run is closed and on record", words)
     return status_of(finished)
@@ -194,7 +229,7 @@ async def _run(watch: Watch, talk: Talk, prepare: Callable[..., Any]) -> None:
         async with anyio.create_task_group() as group:
             watch.stop = group.cancel_scope.cancel
             with talk.interrupt.cancelling(group.cancel_scope.cancel):
-                group.start_soon(_tick, renderer)
+                group.start_soon(_tick, watch)
                 prepared: factory.Prepared = await prepare(
                     on_event=watch.heard,
                     on_text=None if silent else renderer.text,
@@ -210,9 +245,10 @@ async def _run(watch: Watch, talk: Talk, prepare: Callable[..., Any]) -> None:
                 watch.prepared = prepared = talk.attach(prepared, group)
                 renderer.catch_up(prepared.history)
                 watch.facts.layers = prepared.parts.sandbox.layers
-                if not silent and isinstance(sandbox := prepared.parts.sandbox, ShowsOutput):
+                if isinstance(sandbox := prepared.parts.sandbox, ShowsOutput):
                     renderer.redactor, sandbox.on_output = prepared.parts.redactor, watch.output
-                with lock(prepared.started.run_id):
+                run_id = prepared.started.run_id
+                with lock(run_id, stoppable=True, detached=talk.detached), _told(watch, run_id, talk):
                     await _to_the_end(prepared, watch, talk.store)
                 group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
@@ -261,10 +297,26 @@ def _unforeseen(error: Exception, watch: Watch) -> dict[str, Any]:
     return {"reason": "bug", "detail": f"{type(error).__name__}: {error}"}
 
 
-async def _tick(renderer: Renderer) -> None:
+@contextmanager
+def _told(watch: Watch, run_id: str, talk: Talk) -> Iterator[None]:
+    """Other terminals see what its commands write, where they do not read its log."""
+    if talk.detached or watch.prepared is None:
+        yield
+        return
+    watch.live = Live(run_id, watch.prepared.parts.redactor)
+    try:
+        yield
+    finally:
+        watch.live.close()
+        watch.live = None
+
+
+async def _tick(watch: Watch) -> None:
     while True:
         await anyio.sleep(TICK_S)
-        renderer.tick()
+        watch.renderer.tick()
+        if watch.live is not None:
+            watch.live.tick()
 
 
 def _after_a_bug(watch: Watch) -> None:
@@ -272,7 +324,7 @@ def _after_a_bug(watch: Watch) -> None:
     assert watch.facts.started is not None
     run_id = watch.facts.started.run_id
     if review.pending(sandboxes.reviewer(), watch.facts.layers):
-        say(f"changes kept: stockade runs diff|apply|discard {run_id}")
+        say(review.kept(run_id))
     cleanup(run_id)
     if watch.front.json_lines:
         watch.write(result_of(watch.facts))
@@ -299,7 +351,7 @@ def ask_line(question: str) -> str:
 
 
 def read_task(text: str) -> str:
-    """UsageError when a file cannot be read or is no text."""
+    """With what is piped in beside it, named as such. UsageError when it cannot be read, is no text or too large."""
     if text == "-":
         if sys.stdin is None:
             raise UsageError("standard input is closed: there is no task to read", "stockade run TASK")
@@ -307,11 +359,27 @@ def read_task(text: str) -> str:
     if text.startswith("@"):
         path = Path(text[1:]).expanduser()
         try:
-            return _decoded(read_regular(path, MAX_TASK_BYTES), str(path))
+            return _with_piped(_decoded(read_regular(path, MAX_TASK_BYTES), str(path)))
         except OSError as error:
             hint = "pipe it in, and write - as the task" if error.errno == errno.EINVAL else None
             raise UsageError(f"the task file {path} cannot be read: {error.strerror}", hint) from None
-    return text.encode(errors="surrogateescape").decode(errors="replace")
+    return _with_piped(text.encode(errors="surrogateescape").decode(errors="replace"))
+
+
+def _with_piped(task: str) -> str:
+    source = piped_source()
+    if source is None or not task.strip():
+        return task
+    if not select.select([source], [], [], PATIENCE_S)[0]:
+        say("waiting for what is piped in", "end it by Ctrl-D; where there is nothing: </dev/null")
+    data = piped_input(MAX_TASK_BYTES)
+    if len(data) > MAX_TASK_BYTES:
+        what = f"what is piped in is larger than {MAX_TASK_BYTES} bytes"
+        raise UsageError(what, "put it in a file, use --copy FILE, and name it in the task")
+    if not data.strip():
+        return task
+    text = data.decode(errors="replace")
+    return f"{task}\n\nStandard input, {some(len(data), 'byte')}, which the user piped in beside the task:\n\n{text}"
 
 
 def _decoded(data: bytes, where: str) -> str:

@@ -1,83 +1,26 @@
-"""`stockade runs show`, `rm` and `prune`: one run from its record, and removing runs."""
+"""`stockade runs rm` and `prune`: removing runs."""
 
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
-from functools import partial
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any
 
 import anyio
 import click
-from rich.console import Console
 from rich.text import Text
 
-from stockade.changes import FACTUAL
 from stockade.cli import flags
-from stockade.cli.listing import STYLES
-from stockade.cli.ui import review
-from stockade.cli.ui.changeset import paged
+from stockade.cli.opened import on_record
 from stockade.cli.ui.console import Column, can_ask, draw_table, results
 from stockade.cli.ui.failures import say
-from stockade.cli.ui.render import Renderer
-from stockade.cli.ui.review import YES, ask_person, on_record
+from stockade.cli.ui.review import YES, ask_person
 from stockade.cli.ui.safe import moment, one_line, screen, some
-from stockade.core.errors import LayerLost, RunRemoved, StockadeError, UsageError
-from stockade.core.events import RunEvent, to_json
+from stockade.core.errors import RunRemoved, StockadeError, UsageError
 from stockade.core.ports import RunStore
-from stockade.run_lock import is_locked, status_now
 from stockade.runtime import sandboxes
 from stockade.runtime.removing import Candidate, candidates, remove, sweep_removed
 
-
-@click.command("show", short_help="A whole run as it went, from its record.")
-@flags.run(default="last")
-@click.option("--full", is_flag=True, help="Every line of every output.")
-@flags.offered(flags.JSON, flags.STORE)
-def show(run: str, full: bool, **values: Any) -> int:
-    """A whole run as it went, from its record."""
-    with on_record(values) as (store, settings):
-        run_id = anyio.run(store.find, run)
-        pages = _pages(store, run_id)
-        first = next(pages)
-        redactor = review.view(first, settings.options.redact).redactor
-        if settings.front.json_lines:
-            for event in chain(first, chain.from_iterable(pages)):
-                print(to_json(redactor.event(event), ascii_only=True))
-            return 0
-        facts = list[RunEvent]()
-        with paged(results(plain=settings.front.plain)) as (console, _):
-            renderer = Renderer(console, whole=full, show_answer=True, numbered=True)
-            for event in chain(first, chain.from_iterable(pages)):
-                renderer.event(event)
-                if isinstance(event, FACTUAL):
-                    facts.append(event)
-            _end(console, store, run_id, review.facts(facts))
-        return 0
-
-
-def _pages(store: RunStore, run_id: str) -> Iterator[list[RunEvent]]:
-    """Its events, some at a time, so that the first are shown at once. StoreFailed, UsageError as of `events`."""
-    number = 0
-    while page := anyio.run(partial(store.events, run_id, first=number, limit=_PAGE)):
-        yield page
-        number += len(page)
-
-
-def _end(console: Console, store: RunStore, run_id: str, found: review.RunFacts) -> None:
-    """What is to be known of a run that is cut off, or whose changes are gone."""
-    if found.finished is None:
-        state = status_now(run_id, "running", anyio.run(store.driver, run_id))
-        console.print(Text(f"[{state}: the record ends here]", STYLES[state]), soft_wrap=True)
-    if not is_locked(run_id):
-        try:
-            review.check_kept(found)
-        except LayerLost as lost:
-            console.print(Text(f"[{lost}]", "red"), soft_wrap=True)
-
-
-_PAGE = 300
 _TASK_SHOWN = 60
 _NAMED = 10
 _SECONDS = {"m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -94,7 +37,7 @@ _OLD_COLUMNS = (
 
 @click.command("rm", short_help="Remove runs for good: record, folders, undo.")
 @flags.run(nargs=-1, required=True)
-@click.option("--force", is_flag=True, help="Also with changes that nobody decided on, or a damaged record.")
+@click.option("--force", is_flag=True, help="Include runs with pending changes, or with a damaged record.")
 @flags.offered(flags.JSON, flags.STORE)
 def rm(run: tuple[str, ...], force: bool, **values: Any) -> int:
     """Remove runs for good: the record, what lies in their folders, and what undo needs. The folders that the bots
@@ -119,8 +62,10 @@ def _rm(store: RunStore, run_id: str, force: bool, *, json_lines: bool) -> int:
     """One that cannot be removed keeps no other."""
     status, why = 0, ""
     try:
-        anyio.run(lambda: remove(store, sandboxes.reviewer(), run_id, force=force))
+        left = anyio.run(lambda: remove(store, sandboxes.reviewer(), run_id, force=force))
         say(f"removed run {run_id}")
+        for what in left:
+            say(what)
     except StockadeError as error:
         say(f"not removed: {error.message}", error.hint)
         status, why = error.exit_status, error.message

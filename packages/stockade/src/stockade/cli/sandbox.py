@@ -51,60 +51,91 @@ T = TypeVar("T")
 
 
 def stream(options: RunSpec, argv: Sequence[str], source: int | None, sink: Sink) -> ExecResult | None:
-    """One program in a sandbox of any kind, with folders, tools or a network; None when it was interrupted.
+    """One program in a sandbox of any kind, with folders, tools or a network; None when it was interrupted."""
+    redactor = sandbox_redactor(options) if options.redact else None
+    return in_sandbox(options, lambda sandbox: piped(sandbox, argv, source, sink, 0, redactor))
 
-    What it writes goes to `sink` as it comes; at its end where the sandbox has no streams, and where values were named,
-    which it is without.
+
+async def piped(
+    sandbox: Sandbox, argv: Sequence[str], source: int | None, sink: Sink, limit_s: float | None,
+    redactor: Redactor | None = None,
+) -> ExecResult:  # fmt: skip
+    """What it writes goes to `sink` as it comes; at its end where the sandbox has no streams, and where a `redactor`
+    hides values, which it is then without. `limit_s` as of Programs.program.
     """
-    redactor = sandbox_redactor(options)
-
-    async def work(sandbox: Sandbox) -> ExecResult:
-        if isinstance(sandbox, Programs) and not options.redact:
-            return await _streamed(sandbox, argv, source, sink)
-        stdin = b"" if source is None else await anyio.to_thread.run_sync(_whole, source)
-        done = await sandbox.exec(argv, stdin, max_output_bytes=MAX_OUTPUT)
-        sink("stdout", redactor.raw(done.stdout))
-        sink("stderr", redactor.raw(done.stderr))
-        return done
-
-    return in_sandbox(options, work)
+    if isinstance(sandbox, Programs) and redactor is None:
+        async with sandbox.program(argv, "", limit_s, errors=True) as program:
+            return await _carried(program, source, sink)
+    stdin = b"" if source is None else await anyio.to_thread.run_sync(_whole, source)
+    done = await sandbox.exec(argv, stdin, limit_s or None, max_output_bytes=MAX_OUTPUT)
+    sink("stdout", redactor.raw(done.stdout) if redactor else done.stdout)
+    sink("stderr", redactor.raw(done.stderr) if redactor else done.stderr)
+    return done
 
 
 def on_terminal(options: RunSpec, argv: Sequence[str], sink: Sink, *, limited: bool) -> ExecResult | None:
     """As `stream`, on a terminal in the sandbox that ours is the screen and the keyboard of. Its time has an end only
     where that was asked for. UsageError where we have none, or something has to be hidden.
     """
-    if sys.stdin is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not has_terminal():
         raise UsageError(
             "-t needs a terminal, and there is none here",
             "without one: stockade sandbox exec -- CMD, whose streams are passed on as they are",
         )
     if options.redact:
         raise UsageError("--redact hides nothing on a terminal", "leave -t or --redact out")
-    words = ("sh", "-c", 'export TERM="$1"; shift; exec "$@"', "sh", os.environ.get("TERM") or "xterm", *argv)
+    return in_sandbox(options, lambda sandbox: through_terminal(sandbox, argv, sink, 0 if limited else None))
+
+
+def has_terminal() -> bool:
+    """Whether ours can be the screen and the keyboard of a program."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+async def through_terminal(
+    sandbox: Sandbox,
+    argv: Sequence[str],
+    sink: Sink,
+    limit_s: float | None,
+    resized: Callable[[int, int], None] | None = None,
+) -> ExecResult:
+    """A program on a terminal in the sandbox, and ours passed through to it and back: keys, size, all that it writes.
+
+    `resized` hears of rows and columns that change. `limit_s` as of Programs.program.
+    """
+    if not isinstance(sandbox, Programs):
+        raise UsageError(f"the sandbox {sandbox.backend} has no terminal", "--sandbox bubblewrap has one")
+    words = (
+        "sh",
+        "-c",
+        _ON_A_TERMINAL,
+        "sh",
+        os.environ.get("TERM") or "xterm",
+        os.environ.get("COLORTERM", ""),
+        *argv,
+    )
     source = sys.stdin.fileno()
 
-    async def resized(program: StartedProgram) -> None:
+    async def followed(program: StartedProgram) -> None:
         with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
             async for _ in signals:
-                await program.resize(*_size(source))
+                await program.resize(*(size := terminal_size(source)))
+                if resized is not None:
+                    resized(*size)
 
-    async def work(sandbox: Sandbox) -> ExecResult:
-        if not isinstance(sandbox, Programs):
-            raise UsageError(f"the sandbox {sandbox.backend} has no terminal", "leave -t out")
-        limit = 0 if limited else None
-        async with sandbox.program(words, "", limit, errors=True, terminal=_size(source)) as program:
-            with _raw(source):
-                async with unwrap_exception_group(), anyio.create_task_group() as group:
-                    group.start_soon(resized, program)
-                    done = await _carried(program, source, sink)
-                    group.cancel_scope.cancel()
-            return done
-
-    return in_sandbox(options, work)
+    async with sandbox.program(words, "", limit_s, errors=True, terminal=terminal_size(source)) as program:
+        with _raw(source):
+            async with unwrap_exception_group(), anyio.create_task_group() as group:
+                group.start_soon(followed, program)
+                done = await _carried(program, source, sink)
+                group.cancel_scope.cancel()
+        return done
 
 
-def _size(terminal: int) -> tuple[int, int]:
+_ON_A_TERMINAL = 'export TERM="$1"; [ -z "$2" ] || export COLORTERM="$2"; shift 2; exec "$@"'
+
+
+def terminal_size(terminal: int) -> tuple[int, int]:
     """Rows and columns; of one that does not say, what it had for decades."""
     columns, rows = os.get_terminal_size(terminal)
     return rows or 24, columns or 80
@@ -127,11 +158,6 @@ def _whole(source: int) -> bytes:
     if len(data) > MAX_STDIN:
         raise UsageError(f"standard input is larger than {MAX_STDIN} bytes", "mount a file with --copy")
     return data
-
-
-async def _streamed(box: Programs, argv: Sequence[str], source: int | None, sink: Sink) -> ExecResult:
-    async with box.program(argv, "", 0, errors=True) as program:
-        return await _carried(program, source, sink)
 
 
 async def _carried(program: StartedProgram, source: int | None, sink: Sink) -> ExecResult:

@@ -13,8 +13,9 @@ from typing import Any, TextIO
 import click
 
 from stockade.cli import flags
+from stockade.cli.help import Passing
 from stockade.cli.lazy import load
-from stockade.cli.ui.failures import INTERRUPTED, SIGNALS, piped_source, renamed, say
+from stockade.cli.ui.failures import INTERRUPTED, SIGNALS, piped_source, say
 from stockade.cli.ui.safe import TerminalBytes
 from stockade.core.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade.core.settings import RunSettings
@@ -28,20 +29,7 @@ from stockade_sandbox.results import ExecResult, Stream
 SANDBOX_FAILED = 125
 
 
-class _Exec(click.Command):
-    """A flag that we do not know may be one of the command's."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if renamed(error):
-                raise
-            way_out = "put -- before the command: stockade sandbox exec [FLAGS] -- COMMAND ..."
-            raise UsageError(error.format_message(), way_out) from error
-
-
-@click.command("exec", cls=_Exec, short_help="One program, with its own output and exit status.")
+@click.command("exec", cls=Passing, short_help="Run one program; its output and exit status are passed on.")
 @click.argument("argv", nargs=-1, metavar="-- CMD ...", type=click.UNPROCESSED)
 @click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="S", help="Seconds; 0 is unlimited.")
 @click.option("--raw", is_flag=True, help="To a terminal too as it is; else what it would obey is spelled out.")
@@ -73,6 +61,8 @@ def exec_(
         settings = flags.settings(given).options
     try:
         if jsonl:
+            if sys.stdin is not None and sys.stdin.isatty():
+                say('a command a line, as {"command": "ls"}', "Ctrl-D ends it")
             return int(load("cli.sandbox:json_lines")(settings))
         done: ExecResult | None
         if terminal:
@@ -90,7 +80,7 @@ def exec_(
     return _ended(done, settings.command_timeout)
 
 
-@click.command("shell", short_help="A prompt of your own in the sandbox.")
+@click.command("shell", short_help="An interactive shell in the sandbox.")
 @flags.offered(flags.SANDBOX, flags.TOOL)
 def shell(**values: Any) -> int:
     """A bash of your own on a terminal, under the very policy of a bot's commands: `sandbox exec -t -- bash`."""

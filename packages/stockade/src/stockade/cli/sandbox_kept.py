@@ -13,7 +13,7 @@ from stockade.core.errors import UsageError
 from stockade_sandbox.keeping import Held, KeptSandbox, find, id_of, kept, look
 
 
-@click.command("list", short_help="Sandboxes that are kept.")
+@click.command("list", short_help="List kept sandboxes.")
 @click.option("--json", "json_lines", is_flag=True, help="One JSON object a line.")
 def list_sandboxes(json_lines: bool) -> int:
     """Sandboxes that outlive their maker, of this user: made from Python with keep=True."""
@@ -53,9 +53,9 @@ def _shown(line: dict[str, object]) -> list[str]:
     return [*words, *(folders if isinstance(folders, list) else [])]
 
 
-@click.command("rm", short_help="End sandboxes that are kept.")
+@click.command("rm", short_help="End kept sandboxes.")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all", "everything", is_flag=True, help="Each of them.")
+@click.option("--all", "everything", is_flag=True, help="All of them.")
 def rm(ids: tuple[str, ...], everything: bool) -> int:
     """End sandboxes that are kept, and throw away what was written in them and not applied."""
     if bool(ids) == everything:

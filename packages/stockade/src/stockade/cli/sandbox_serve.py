@@ -24,17 +24,15 @@ OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
 KEEP_S = 120.0
 
 
-@click.command("serve", short_help="Sandboxes of this machine for another one.")
+@click.command("serve", short_help="Serve sandboxes to other machines.")
 @click.option("--listen", required=True, metavar="HOST:PORT", help="Where; port 0 takes any.")
 @click.option(
     "--token-file", required=True, type=click.Path(path_type=Path), help="What both sides share; made when absent."
 )
 @click.option("--allow", multiple=True, metavar="PATH[:MODE]", help="A folder that may be used; MODE is ro or rw.")
-@click.option(
-    "--net", default="none", metavar="none|allow=HOST,...|open", help="The most network that may be asked for."
-)
+@click.option("--net", default="none", metavar="none|open|HOST,...", help="The most network that may be asked for.")
 @click.option("--allow-images", is_flag=True, help="Whether another root file system may be asked for.")
-@click.option("--sandbox", default="auto", metavar="auto|bubblewrap|docker|podman|gvisor", help="What seals it off.")
+@click.option("--sandbox", default="auto", metavar="auto|bubblewrap|docker|podman|gvisor", help="Sandbox backend.")
 @click.option("--keep", default=KEEP_S, metavar="S", help="How long a sandbox waits for a client that was cut off.")
 def serve(
     listen: str, token_file: Path, allow: tuple[str, ...], net: str, allow_images: bool, sandbox: str, keep: float
@@ -88,7 +86,7 @@ def opener(backend: str) -> OpenBox:
     return open_box
 
 
-@click.command("health", short_help="Whether another machine serves sandboxes.")
+@click.command("health", short_help="Check whether another machine serves sandboxes.")
 @click.argument("address", metavar="HOST:PORT")
 def health(address: str) -> int:
     """Whether sandboxes are served at HOST:PORT. Status 0 when they are, 4 when not; no token is needed."""

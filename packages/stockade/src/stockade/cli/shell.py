@@ -15,9 +15,10 @@ from typing import Any
 import anyio
 
 from stockade.cli import flags
-from stockade.cli.run import carry_out
+from stockade.cli.run import carry_out, read_task
 from stockade.cli.ui.asciicast import Recorder
 from stockade.cli.ui.failures import say
+from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
 from stockade.paths import state_dir
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
@@ -30,10 +31,15 @@ WORKSPACE = "workspace"
 _YES = ("1", "true", "yes")
 
 
-def begin(where: str | None, goal: str | None, given: Mapping[str, Any], *, show_intro: bool, cast: Path | None) -> int:
+def begin(
+    task: str | None, given: Mapping[str, Any], *, workspace: str | None, goal: str | None, show_intro: bool,
+    cast: Path | None,
+) -> int:  # fmt: skip
     """A new run in the workspace, until it is stopped; the exit status."""
-    folder = _folder(where)
-    settings = flags.settings({**given, "task": _goal(goal), "bot": "shell"})
+    if task is not None and goal is not None:
+        raise UsageError("--goal and TASK are the same", "leave one of them out")
+    folder = _folder(workspace)
+    settings = flags.settings({**given, "task": _goal(goal) if task is None else read_task(task), "bot": "shell"})
     folders = (f"{folder}:rw", *settings.options.folder)
     settings = settings.model_copy(update={"options": settings.options.model_copy(update={"folder": folders})})
     shows = show_intro or os.environ.get("LLAMA_SHOW_INTRO", "").lower() in _YES
@@ -41,7 +47,9 @@ def begin(where: str | None, goal: str | None, given: Mapping[str, Any], *, show
     store = records.open_store(settings.options.store)
     try:
         with nullcontext() if far else held(folder):
-            if not far and ensure(folder, TEMPLATE, named=where is not None):
+            if task is None and goal is None:
+                say(f"its goal: {one_line(settings.options.task)}")
+            if not far and ensure(folder, TEMPLATE, named=workspace is not None):
                 say(f"made the workspace {folder}")
             tape = Recorder(cast, show_intro=shows) if cast is not None else None
             try:

@@ -8,16 +8,18 @@ from anyio import to_thread
 
 from stockade import changes
 from stockade.cli.ui import review
-from stockade.cli.ui.console import write_line
+from stockade.cli.ui.console import write_prose
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.safe import one_line
-from stockade.cli.ui.summary import places
+from stockade.cli.ui.summary import network
 from stockade.core.errors import StockadeError
 from stockade.core.events import HistoryCompacted, RunEvent
 from stockade.loop.state import fold
 from stockade.runtime import sandboxes
+from stockade.runtime.bots import find_bot
 from stockade.runtime.records import SystemClock
 from stockade.runtime.resume import make_branch
+from stockade_sandbox.policy import parse_network
 
 if TYPE_CHECKING:
     from stockade.cli.chat import Chat
@@ -43,6 +45,11 @@ def name_of(text: str) -> str:
 
 def rest_of(text: str) -> str:
     return text.removeprefix(name_of(text)).strip()
+
+
+async def _attach(chat: "Chat", rest: str) -> Outcome:
+    _tell(chat, *await to_thread.run_sync(chat.desk.attach, rest, chat.prepared.parts.model))
+    return None
 
 
 async def _help(chat: "Chat", _rest: str) -> Outcome:
@@ -106,14 +113,37 @@ async def _model(chat: "Chat", rest: str) -> Outcome:
     return chat.end_with(model=rest)
 
 
-async def _bot(chat: "Chat", _rest: str) -> Outcome:
-    _tell(chat, f"{one_line(chat.prepared.started.bot)} (another one: stockade chat --bot NAME)")
-    return None
+def _is_one(read: Callable[[str], object], text: str) -> bool:
+    """Whether `read` takes it; the user is told why not."""
+    try:
+        read(text)
+    except StockadeError as error:
+        say(error.message, error.hint)
+    except ValueError as error:
+        say(str(error))
+    else:
+        return True
+    return False
 
 
-async def _net(chat: "Chat", _rest: str) -> Outcome:
-    _tell(chat, f"{places(chat.prepared.started.policy)[-1]} (another one: stockade chat --net ...)")
-    return None
+async def _bot(chat: "Chat", rest: str) -> Outcome:
+    if not rest:
+        _tell(chat, f"{one_line(chat.prepared.started.bot)} (/bot NAME begins a new conversation with another)")
+        return None
+    if not _is_one(find_bot, rest):
+        return None
+    _tell(chat, f"what you say next begins a conversation with {one_line(rest)}, on the folder as it is on your side")
+    return chat.end_for_another(rest)
+
+
+async def _net(chat: "Chat", rest: str) -> Outcome:
+    if not rest:
+        _tell(chat, f"{network(chat.prepared.started.policy.network)} (/net none|open|HOST,... from now on)")
+        return None
+    if not _is_one(parse_network, rest):
+        return None
+    _tell(chat, "that holds from what you say next on, in a new shell")
+    return chat.end_with(net=rest)
 
 
 async def _tools(chat: "Chat", _rest: str) -> Outcome:
@@ -148,17 +178,18 @@ async def _rewind(chat: "Chat", rest: str) -> Outcome:
 
 def _tell(chat: "Chat", *lines: str) -> None:
     for line in lines:
-        write_line(chat.watch.renderer.console, line, "cyan")
+        write_prose(chat.watch.renderer.console, line)
 
 
 TABLE: dict[str, Command] = {
+    "/attach": Command("show the model an image with your next task", _attach, "FILE", anytime=True),
     "/diff": Command("what is changed and not decided on yet", _diff, anytime=True),
     "/apply": Command("look at the changes, and apply or discard them", _apply),
     "/undo": Command("take back what was applied", _undo, "[--force]"),
     "/files": Command("the changed files by name", _files, anytime=True),
     "/model": Command("which model; or another one from now on", _model, "[PROVIDER/NAME]"),
-    "/bot": Command("which bot this is", _bot, anytime=True),
-    "/net": Command("what it may reach", _net, anytime=True),
+    "/bot": Command("which bot this is; or a new conversation with another", _bot, "[NAME]"),
+    "/net": Command("what it may reach; or from now on", _net, "[none|open|HOST,...]"),
     "/tools": Command("what it can do", _tools, anytime=True),
     "/cost": Command("turns and tokens so far", _cost, anytime=True),
     "/compact": Command("show the model what was so far in short, to make room", _compact),

@@ -14,15 +14,23 @@ from anyio.abc import TaskGroup
 
 from stockade import __version__
 from stockade.approval.approver import Authoriser
+from stockade.approval.network import NetworkAsker
 from stockade.cli.ui import review
 from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.drawing import profile_name
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.picking import Ask
-from stockade.cli.ui.prompts import AuthorisingUser, PausePrompt, Terminal, Typed, typed
+from stockade.cli.ui.prompts import (
+    AuthorisingUser,
+    NetworkUser,
+    PausePrompt,
+    Terminal,
+    Typed,
+    one_at_a_time,
+    typed,
+)
 from stockade.cli.ui.review import Decider
-from stockade.cli.ui.safe import result_text
 from stockade.cli.ui.summary import status_of, way_on
 from stockade.cli.ui.watch import Watch
 from stockade.core.errors import StockadeError, UsageError
@@ -31,6 +39,7 @@ from stockade.core.ports import Reviewer, RunStore
 from stockade.loop.conversation import Conversation, follow_up
 from stockade.runtime import sandboxes
 from stockade.runtime.factory import Prepared, check_task
+from stockade.runtime.images import check_sees, read_images
 from stockade.runtime.records import SystemClock
 from stockade_sandbox.overlay import Review
 
@@ -49,6 +58,8 @@ class Talk:
     """Nothing in the sandbox runs while the user looks at the changes."""
     live = True
     """What goes on stands in a line that is drawn and erased again."""
+    detached = False
+    """No terminal of its own: the user attaches (cli/away.py)."""
     watch: Watch
     interrupt: Interrupt
     store: RunStore
@@ -61,6 +72,11 @@ class Talk:
         self.failed: StockadeError | None = None
         """Why the changes could not be applied."""
         self.typed: Typed = typed
+        """Asks while the bot works."""
+        self.deciding: Typed = typed
+        """Asks what becomes of the changes."""
+        self.attached: list[str] = []
+        """Images that go with the user's next task."""
 
     def bind(self, watch: Watch, interrupt: Interrupt, store: RunStore) -> None:
         """To what it is about."""
@@ -72,14 +88,26 @@ class Talk:
         if not self.asks:
             return prepared
         parts, stop, quiet = prepared.parts, group.cancel_scope.cancel, self.watch.renderer.status.end
-        asker = PausePrompt(parts.pause, group, self.watch.event, stop, self.interrupt.answered, quiet)
+        turn = anyio.Lock()
+        paused, asking = (one_at_a_time(one, turn) for one in (self.typed, self.watch.attention.around(self.typed)))
+        asker = PausePrompt(parts.pause, group, self.watch.event, stop, self.interrupt.answered, quiet, paused)
         self.watch.asker, self.interrupt.pause = asker, asker.begin
         console, self.watch.renderer.echoes = self.watch.renderer.console, False
-        Terminal(console, quiet, self.typed).attach(parts)
+        Terminal(console, quiet, asking).attach(parts)
         if isinstance(authoriser := parts.approver, Authoriser):
             name = profile_name(prepared.started)
-            AuthorisingUser(authoriser, self.interrupt, console, quiet, stop, name, self.typed).attach()
+            idle = partial(self._stop, stop) if authoriser.every else asker.begin
+            AuthorisingUser(authoriser, self.interrupt, console, quiet, idle, name, asking).attach()
+        if isinstance(network := parts.network, NetworkAsker):
+            network.ask = NetworkUser(turn, asker, self.interrupt, self.watch.attention.around(self.typed)).ask
+            network.note = self.watch.renderer.note
+        if self.still:
+            self.deciding = one_at_a_time(self.deciding, turn)
         return replace(prepared, parts=replace(parts, conversation=Conversation(self.next, still=self.still)))
+
+    def _stop(self, stop: Callable[[], None]) -> None:
+        self.interrupt.pressed = True
+        stop()
 
     async def next(self, finished: RunFinished) -> Sequence[RunEvent]:
         """Implements loop.conversation.Next: the answer, the changes, the question. Not where Ctrl-C ended the run."""
@@ -87,9 +115,9 @@ class Talk:
             return ()
         self.decided = True
         if finished.answer:
-            self.watch.put(result_text(finished.answer))
+            self.watch.answer(finished.answer)
         while task := await to_thread.run_sync(
-            self._in_thread, partial(decide, self.watch, WhileUp(caches=False), self._record)
+            self._in_thread, partial(decide, self.watch, WhileUp(caches=False), self.record)
         ):
             if events := self._go_on(finished, task):
                 return events
@@ -102,8 +130,12 @@ class Talk:
         started, parts = prepared.started, prepared.parts
         try:
             parts.bot.check_resume(started, {"task"}, done=finished.status == "done")
-            names = [hook.name for hook in parts.hooks]
-            return [follow_up(started, names, check_task(task), __version__, SystemClock().now())]
+            names, images = [hook.name for hook in parts.hooks], read_images(self.attached)
+            event = follow_up(started, names, check_task(task), __version__, SystemClock().now(), images)
+            for line in check_sees(images, parts.model.info, started.model):
+                say(line)
+            self.attached.clear()
+            return [event]
         except UsageError as error:
             say(error.message, error.hint)
             return ()
@@ -114,7 +146,7 @@ class Talk:
 
         def ask(question: str) -> str | None:
             self.interrupt.answered()
-            line: str | None = from_thread.run(partial(typed, question, leave=leave))
+            line: str | None = from_thread.run(partial(self.deciding, question, leave=leave))
             if leave.is_set():
                 raise KeyboardInterrupt
             return line
@@ -136,7 +168,8 @@ class Talk:
         """Ctrl-C at the question."""
         self.interrupt.pressed = True
 
-    def _record(self, event: RunEvent) -> None:
+    def record(self, event: RunEvent) -> None:
+        """Puts a decision on record, from a thread."""
         if isinstance(event, ChangesDiscarded):  # when the sandbox is gone, behind the last event of the run
             self.discarded = event
             return
@@ -149,8 +182,8 @@ class Talk:
         if self.discarded is not None:
             anyio.run(self.store.append, self.watch.run_id, [self.discarded])
             self.watch.event(self.discarded)
-        left = [] if self.discarded else [one.layer for one in review.pending(reviewer, layers)]
-        review.discard(reviewer, [layer for layer in layers if layer not in left])
+            review.discard(reviewer, layers)
+        review.discard_decided(reviewer, layers)
 
     def way_on(self) -> str | None:
         """How to go on with a run that was stopped."""
@@ -166,8 +199,8 @@ def decide(watch: Watch, reviewer: Reviewer, record: Callable[[RunEvent], None],
     assert facts.finished is not None
     console = watch.renderer.console
     work = review.pending(reviewer, facts.layers)
-    review.discard(reviewer, [layer for layer in facts.layers if layer not in [one.layer for one in work]])
     if not work:
+        review.discard(reviewer, facts.layers)
         if not watch.silent and any(layer.mode == "overlay" and layer.layer for layer in facts.layers):
             watch.renderer.note("nothing changed")
         return None
@@ -179,7 +212,7 @@ def decide(watch: Watch, reviewer: Reviewer, record: Callable[[RunEvent], None],
     elif front.apply and status_of(facts.finished) == 0:
         decider.apply(work)
     elif front.apply:
-        decider.keep("not applied, because the run did not succeed; ")
+        decider.keep(", because the run did not succeed")
     elif ask is not None:
         return decider.put(work)
     else:

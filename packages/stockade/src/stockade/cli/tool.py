@@ -36,12 +36,12 @@ _POLICY = click.option(
 )
 
 
-@click.group("tool", cls=NamedGroup, short_help="Tools: listing, trying and building them.")
+@click.group("tool", cls=NamedGroup, short_help="Tools: list, try and build them.")
 def command() -> None:
     """Tools of bots: what there are, and WebAssembly components: looking at, calling, building them (docs/wasm.md)."""
 
 
-@command.command("list", short_help="What --tool and --no-tool take, and components in a folder.")
+@command.command("list", short_help="List the tools for --tool and --no-tool, and components in a folder.")
 @click.argument("folders", nargs=-1, type=click.Path(path_type=Path), metavar="[FOLDER ...]")
 @flags.offered(flags.JSON)
 def list_tools(folders: tuple[Path, ...], **values: Any) -> int:
@@ -51,7 +51,7 @@ def list_tools(folders: tuple[Path, ...], **values: Any) -> int:
         if front.json_lines:
             print(json.dumps({"name": row[0], "kind": row[1], "about": row[2]}))
         else:
-            print(f"{one_line(row[0]):<28} {row[1]:<10} {one_line(row[2])}".rstrip())
+            print(f"{one_line(row[0]):<14} {row[1]:<9} {one_line(row[2])}".rstrip())
     return 0
 
 
@@ -65,7 +65,7 @@ def _components(folders: Sequence[Path]) -> Iterator[tuple[str, str, str]]:
             yield str(path), "component", f"held to {policy.name}" if policy else "may do nothing: no policy"
 
 
-@command.command("inspect", short_help="What a component has, asks for and is granted.")
+@command.command("inspect", short_help="Show what a component exports, asks for and is granted.")
 @click.argument("file", type=click.Path(path_type=Path))
 @_POLICY
 @flags.offered(flags.JSON)
@@ -122,7 +122,7 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     return 1 if reply.status == "error" else 0
 
 
-@command.command("build", short_help="Make a component of a program's source.")
+@command.command("build", short_help="Build a WebAssembly component from source.")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--output", "-o", type=click.Path(path_type=Path), default=None, metavar="FILE", help="The component.")
 @click.option(

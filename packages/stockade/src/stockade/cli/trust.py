@@ -17,7 +17,7 @@ MAX_SHOWN_LINES, MAX_LINE_CHARS = 200, 1000
 """What is trusted on a terminal must have been seen whole."""
 
 
-@click.command("trust", short_help="Let a folder's stockade.toml or .mcp.json be read.")
+@click.command("trust", short_help="Trust a folder's stockade.toml or .mcp.json.")
 @click.argument("file")
 @click.option("--yes", is_flag=True, help="Without asking.")
 def command(file: str, yes: bool) -> int:
@@ -34,7 +34,7 @@ def command(file: str, yes: bool) -> int:
         for line in lines:
             click.echo(f"  {one_line(line, 2 * MAX_LINE_CHARS)}", err=True)
         if not can_ask(no_input=False):
-            raise UsageError("nobody is there to ask", "add --yes when you know the file")
+            raise UsageError("not a terminal, cannot ask", "add --yes when you know the file")
         if ask_person(f"Trust {one_line(str(path))} as shown? [y]es / [N]o: ") not in YES:
             say("not trusted")
             return 1

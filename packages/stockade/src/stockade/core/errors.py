@@ -23,7 +23,9 @@
 Foreign errors are mapped to these at one edge, in the adapter that met them.
 """
 
+import difflib
 import shlex
+from collections.abc import Iterable
 
 from stockade_sandbox.errors import (
     ActionFailed,
@@ -94,7 +96,7 @@ class ContextExceeded(ModelFailed):
     """The request is larger than the model's window; both in tokens where the server told them."""
 
     def __init__(self, message: str, prompt_tokens: int | None = None, window: int | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message, "give it less at once, or take a model with a larger window")
         self.prompt_tokens = prompt_tokens
         self.window = window
 
@@ -117,3 +119,9 @@ class RunTaken(StoreFailed):
 
 class UnreadableAnswer(StockadeError):
     """The model's answer holds no valid action. `message` is written for the model."""
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str | None:
+    """The way out for a name that there is not: the nearest one, or `otherwise` where none is near."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else otherwise

@@ -14,12 +14,14 @@ from pydantic import BeforeValidator, Field, TypeAdapter
 from stockade.core.actions import Answer, HookWords, Observation, Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.data import Data
-from stockade.core.messages import ModelAnswer, ModelInfo, Sampling, Usage
+from stockade.core.messages import Image, ModelAnswer, ModelInfo, Sampling, Usage
 from stockade.core.settings import listed
 from stockade.core.tools import ToolSpec
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import Network, Policy
 from stockade_sandbox.results import Change, FolderLayer
 
+BOTS_OWN = "the bot's own"
+"""Among `sources` of a start: the bot itself wants its answers so."""
 SCHEMA_VERSION = 2
 
 
@@ -33,8 +35,8 @@ class Autonomy(Data):
 
 
 Status = Literal["done", "stopped", "failed"]
-StopReason = Literal["finish", "gave_up", "check_failed", "turns", "time", "tokens", "cost", "loop", "unreadable",
-                     "user", "usage", "hook", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
+StopReason = Literal["finish", "gave_up", "check_failed", "schema", "turns", "time", "tokens", "cost", "loop",
+                     "unreadable", "user", "usage", "hook", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
 
 
 Checks = Annotated[tuple[str, ...], BeforeValidator(listed)]
@@ -73,15 +75,21 @@ class RunStarted(Event):
     budget: Budget
     sampling: Sampling = Sampling()
     system_prompt: str
+    images: tuple[Image, ...] = ()
+    """What the model is shown beside the task."""
     check: Checks = ()
     protect: tuple[str, ...] = ()
     """Paths of the working folder that are as they were given while a check runs."""
+    output_schema: dict[str, Any] | None = None
+    """The JSON schema that the answer has to fit."""
     options: dict[str, Any] = Field(default_factory=dict)
     tools: tuple[str, ...] = ()
     """Beside the bot's built-in actions: names and files."""
     actions: tuple[str, ...] | None = None
     """The built-in ones, None for those of the bot."""
     approve: Literal["never", "ask", "rules"] = "never"
+    rules: dict[str, Any] | None = None
+    """What stands in the user's file of rules."""
     authorised: bool = False
     """The user authorises each action."""
     hooks: tuple[str, ...] = ()
@@ -107,18 +115,21 @@ class RunResumed(Event):
 
     Otherwise `budget` is the bounds of the whole run from here on. What was used between this event and the one before
     it is nobody's time. `lost`: folders of which what was written before is gone, and it goes on without. `hooks`:
-    those that are on from here. `live`: in the sandbox that is up, with its shell.
+    those that are on from here. `live`: in the sandbox that is up, with its shell. `images` come with the task.
+    `network`: what can be reached from here; None in a record that does not say: what could be.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
     version: str
     task: str | None = None
+    images: tuple[Image, ...] = ()
     model: str
     sandbox: str
     budget: Budget
     check: Checks = ()
     lost: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
+    network: Network | None = None
     live: bool = False
 
 
@@ -275,7 +286,8 @@ class NetworkRequested(Event):
 
     `host` is what was asked for, as printable ASCII; empty when even that could not be read. `status` is HTTP's, 0 when
     there was none. `reason` says why it was refused, or how an allowed one failed. Bytes are those exchanged with the
-    server. `count` is above 1 for a flood of alike ones, with their bytes and durations added up.
+    server. `count` is above 1 for a flood of alike ones, with their bytes and durations added up. `credential` names
+    those whose values the proxy put in, with commas between them.
     """
 
     type: Literal["network_requested"] = "network_requested"
@@ -289,6 +301,8 @@ class NetworkRequested(Event):
     bytes_down: int = 0
     duration_s: float = 0.0
     count: int = 1
+    allow: str = ""
+    credential: str = ""
 
 
 class SubRunStarted(Event):
@@ -380,11 +394,6 @@ def said_of(event: RunEvent) -> tuple[str, str] | None:
             return "command", text
         case _:
             return None
-
-
-def never_began(status: str, turns: int) -> bool:
-    """Whether a run failed before its model had answered once: it is no run to go on with."""
-    return status == "failed" and turns == 0
 
 
 _BEGINNING = re.compile(r'\{"at":[-+.0-9eE]+,"type":"(\w+)"')

@@ -5,21 +5,63 @@ from typing import Any, Literal
 from pydantic import Field
 
 from stockade.core.data import Data
+from stockade.core.settings import Effort
 
 Role = Literal["system", "user", "assistant", "tool"]
 
 
+class Image(Data):
+    """A picture that the user gave: the name of its file, what its content is, and its bytes."""
+
+    name: str
+    media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp"]
+    base64: str
+
+    @property
+    def url(self) -> str:
+        """It as a `data:` address."""
+        return f"data:{self.media_type};base64,{self.base64}"
+
+    @property
+    def kilobytes(self) -> int:
+        return -(-len(self.base64) * 3 // 4000)
+
+
+class Reasoning(Data):
+    """An answer as its provider wants it back with the next question, unchanged: signed or encrypted thinking in it.
+
+    `form` says whose: content blocks of Anthropic, output items of OpenAI's Responses, or fields of the message of a
+    chat completion, those of its calls under `tool_calls`, by position (one item). `changed`: a secret in it was
+    replaced, and it does not go back.
+    """
+
+    form: Literal["anthropic", "responses", "chat"]
+    items: tuple[dict[str, Any], ...]
+    changed: bool = False
+
+
 class Message(Data):
-    """One message. `tool_calls` and `tool_call_id` only where the answer protocol is native tool calls."""
+    """One message. `tool_calls` and `tool_call_id` only where the answer protocol is native tool calls; `images` only
+    in one of the user, `reasoning` only in an answer that was given with some.
+    """
 
     role: Role
     content: str
+    images: tuple[Image, ...] = ()
     tool_calls: tuple[dict[str, Any], ...] | None = None
     tool_call_id: str | None = None
+    reasoning: Reasoning | None = None
+
+
+def joined(one: Message, other: Message) -> Message:
+    """Two of the same role as one, without calls."""
+    return Message(role=one.role, content=f"{one.content}\n\n{other.content}", images=one.images + other.images)
 
 
 class Sampling(Data):
-    """How the next token is drawn; None leaves it to the server. `max_tokens` bounds one answer.
+    """How the next token is drawn; None leaves it to the server. `max_tokens` bounds one answer. `effort`: how much a
+    model that reasons thinks first. `smart`: the stronger model is asked, where the run has one; it is no parameter of
+    a server.
 
     What a server does not know is not sent to it: `typical_p`, `repeat_last_n`, `mirostat_*` and
     `dry_multiplier` are llama.cpp's. The last is the strength of DRY, a penalty on going on as the text went before.
@@ -40,6 +82,8 @@ class Sampling(Data):
     dry_multiplier: float | None = Field(default=None, ge=0)
     seed: int | None = None
     max_tokens: int | None = Field(default=None, ge=1)
+    smart: bool | None = None
+    effort: Effort | None = None
 
 
 class ModelRequest(Data):
@@ -53,28 +97,22 @@ class ModelRequest(Data):
 
 
 class Usage(Data):
-    """Tokens of one answer or of a run. `cached_tokens` is the part of the prompt served from the KV cache."""
+    """Tokens and USD of one answer or of a run. `cached_tokens` is the part of the prompt served from the KV cache,
+    `thinking_tokens` the part of the completion that the model thought, `thinking_cost` what that part cost.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    thinking_tokens: int = 0
     cost: float = 0.0
+    thinking_cost: float = 0.0
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            cost=self.cost + other.cost,
-        )
+        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
 
     def __sub__(self, other: "Usage") -> "Usage":
-        return Usage(
-            prompt_tokens=self.prompt_tokens - other.prompt_tokens,
-            cached_tokens=self.cached_tokens - other.cached_tokens,
-            completion_tokens=self.completion_tokens - other.completion_tokens,
-            cost=self.cost - other.cost,
-        )
+        return Usage(**{name: getattr(self, name) - getattr(other, name) for name in Usage.model_fields})
 
 
 REPEATS = "repeats"
@@ -82,7 +120,8 @@ REPEATS = "repeats"
 
 class ModelAnswer(Data):
     """What came back, unread. `finish_reason`: `stop`, `length` (cut by a limit), `tool_calls`, `repeats` (it said one
-    thing over and over, and was ended by us), or another word.
+    thing over and over, and was ended by us), or another word. `by`: PROVIDER/NAME of who gave it, where that is not
+    the run's own model; `why` it was asked.
     """
 
     content: str
@@ -91,6 +130,9 @@ class ModelAnswer(Data):
     usage: Usage = Usage()
     duration_s: float = 0.0
     model: str = ""
+    by: str = ""
+    why: str = ""
+    reasoning: Reasoning | None = None
 
     @property
     def cut(self) -> bool:
@@ -117,8 +159,8 @@ class ModelInfo(Data):
 
     `native_tools`: a tool call was seen to come back; `enforces_schema`: an answer was seen to keep a JSON schema.
     `priced`: what it costs is known; local ones cost nothing.
-    `parameters` counts all, those of every expert too; None when nobody says. `sources` says, for a field of these,
-    who told it.
+    `parameters` counts all, those of every expert too; None when nobody says. `sees`: whether it takes images, None
+    when nobody says. `sources` says, for a field of these, who told it.
     """
 
     name: str
@@ -129,9 +171,15 @@ class ModelInfo(Data):
     local: bool = True
     priced: bool = True
     parameters: int | None = None
+    sees: bool | None = None
     sources: dict[str, str] = Field(default_factory=dict)
 
     @property
     def small(self) -> bool | None:
         """Whether it is known to have at most 4 B parameters in all; None when nothing is known."""
         return is_small(self.parameters)
+
+
+def cannot_see(info: ModelInfo) -> str:
+    """What is said of a model that takes no images, behind its name."""
+    return f"does not see images (so says {info.sources.get('sees', 'its provider')})"

@@ -12,12 +12,14 @@ from stockade.core.budget import Account
 from stockade.core.data import Data
 from stockade.core.events import RunEvent
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest
+from stockade.core.summary import RunSummary
 from stockade.core.tools import Offered, ToolSpec
 from stockade_sandbox.port import (
     Applying,
     Backend,
     Deciding,
     Differ,
+    Doorkeeper,
     OnNetwork,
     OnProgress,
     Program,
@@ -27,7 +29,7 @@ from stockade_sandbox.port import (
     Sandbox,
     SnapshotStore,
 )
-from stockade_sandbox.results import ExecResult
+from stockade_sandbox.results import ExecResult, NetworkRequest
 
 OnText = Callable[[str | None], None]
 """Called with each piece of a streaming answer; with None when the answer begins again: its pieces so far are void.
@@ -141,22 +143,10 @@ class Approver(Protocol):
     async def judge(self, action: Action) -> str | None: ...
 
 
-class RunSummary(Data):
-    """A row of `runs list`."""
+class NetworkApprover(Doorkeeper, Protocol):
+    """Asks the user. What they say goes to `record` first, which ends when it is on record."""
 
-    run_id: str
-    started: float
-    task: str
-    bot: str
-    model: str
-    status: str
-    turns: int
-    folder: str = ""
-    """The first one that it works in."""
-    driver: str | None = None
-    """The living process that drives it, in words."""
-    problem: str | None = None
-    """What is wrong with the row of one whose status is `damaged`; of its other fields only the id says something."""
+    record: Callable[[NetworkRequest], Awaitable[None]] | None
 
 
 @runtime_checkable
@@ -261,6 +251,6 @@ class SearchEngine(Protocol):
 
 
 __all__ = ["AddEvent", "AnswerProtocol", "Applying", "Approver", "Backend", "Clock", "Deciding", "Differ",
-           "ExecResult", "Found", "Model", "Observation", "OnEvent", "OnNetwork", "OnProgress", "OnText",
-           "Program", "Programs", "Resource", "Reviewer", "RunStore", "RunSummary", "Sandbox", "SearchEngine",
+           "ExecResult", "Found", "Model", "NetworkApprover", "Observation", "OnEvent", "OnNetwork", "OnProgress",
+           "OnText", "Program", "Programs", "Resource", "Reviewer", "RunStore", "RunSummary", "Sandbox", "SearchEngine",
            "SnapshotStore", "SubAgentRunner", "Toolbox", "UserPrompt"]  # fmt: skip

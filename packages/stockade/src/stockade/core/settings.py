@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 _KEYS = {"copy_in": "copy", "json_lines": "json"}
 RENAMED = {"secret": "redact", "advice": "small_models"}
 """Settings of version 1 and what they are called now."""
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 
@@ -87,19 +88,22 @@ class SamplingSettings:
         "Sample from tokens at least P as likely as the likeliest.", "P", ge=0, le=1)] = None
     typical_p: Annotated[float | None, Setting("Locally typical sampling (llama.cpp).", "P", ge=0, le=1)] = None
     repeat_penalty: Annotated[float | None, Setting(
-        "Penalty on tokens that came lately; 1 is none.", "X", gt=0, le=10)] = None
+        "Penalty for recently used tokens; 1 is off.", "X", gt=0, le=10)] = None
     repeat_last_n: Annotated[int | None, Setting(
-        "How many tokens count as lately (llama.cpp); -1 is the window.", "N", ge=-1)] = None
-    presence_penalty: Annotated[float | None, Setting("Penalty on tokens that came at all.", "X", ge=-2, le=2)] = None
+        "How many recent tokens the repeat penalty looks at (llama.cpp); -1 is the whole window.", "N", ge=-1)] = None
+    presence_penalty: Annotated[float | None, Setting("Penalty for tokens used at all.", "X", ge=-2, le=2)] = None
     frequency_penalty: Annotated[float | None, Setting(
-        "Penalty on tokens by how often they came.", "X", ge=-2, le=2)] = None
+        "Penalty for tokens by how often they were used.", "X", ge=-2, le=2)] = None
     mirostat_mode: Annotated[int | None, Setting(
         "Mirostat sampling (llama.cpp); 0 is off.", "0|1|2", ge=0, le=2)] = None
-    mirostat_tau: Annotated[float | None, Setting("Surprise that mirostat aims at.", "X", gt=0)] = None
-    mirostat_eta: Annotated[float | None, Setting("Learning rate of mirostat.", "X", gt=0)] = None
+    mirostat_tau: Annotated[float | None, Setting("Mirostat target entropy (tau).", "X", gt=0)] = None
+    mirostat_eta: Annotated[float | None, Setting("Mirostat learning rate (eta).", "X", gt=0)] = None
     dry_multiplier: Annotated[float | None, Setting(
-        "DRY, a penalty on sequences that come again (llama.cpp); 0 is off.", "X", ge=0, le=10)] = None
-    answer_tokens: Annotated[int | None, Setting("Tokens of one answer; 1024 on local models.", "N", ge=1)] = None
+        "DRY: penalty for repeated sequences (llama.cpp); 0 is off.", "X", ge=0, le=10)] = None
+    effort: Annotated[Effort | None, Setting(
+        "How much a reasoning model thinks before it answers; by default as much as it does by itself.",
+        in_bots=True)] = None
+    answer_tokens: Annotated[int | None, Setting("Token limit of one answer; 1024 on local models.", "N", ge=1)] = None
 
 
 class LoadSettings:
@@ -109,9 +113,9 @@ class LoadSettings:
         "Context window of an embedded model, in tokens.", "N", ge=512, le=16_777_216, in_bots=True)] = None
     threads: Annotated[int | None, Setting("Threads of an embedded model.", "N", ge=1, le=1024)] = None
     gpu_layers: Annotated[int | None, Setting("Layers of an embedded model on the GPU.", "N", ge=-1)] = None
-    threads_batch: Annotated[int | None, Setting("Threads for reading prompts.", "N", ge=1, le=1024)] = None
-    batch_size: Annotated[int | None, Setting("Tokens of a prompt that are read at once.", "N", ge=32, le=65536)] = None
-    ubatch_size: Annotated[int | None, Setting("The same, physically.", "N", ge=32, le=65536)] = None
+    threads_batch: Annotated[int | None, Setting("Threads for prompt processing.", "N", ge=1, le=1024)] = None
+    batch_size: Annotated[int | None, Setting("Batch size (n_batch).", "N", ge=32, le=65536)] = None
+    ubatch_size: Annotated[int | None, Setting("Physical batch size (n_ubatch).", "N", ge=32, le=65536)] = None
     mmap: Annotated[bool | None, Setting("Map the model file, or read it whole.")] = None
     mlock: Annotated[bool | None, Setting("Keep the model from being swapped out.")] = None
     cache_type_k: Annotated[CacheType | None, Setting(
@@ -119,12 +123,12 @@ class LoadSettings:
     cache_type_v: Annotated[CacheType | None, Setting("Type of the KV cache's values.", "TYPE")] = None
     rope_freq_base: Annotated[float | None, Setting("Base frequency of RoPE; 0 is the model's.", "X", ge=0)] = None
     rope_freq_scale: Annotated[float | None, Setting("Frequency scale of RoPE.", "X", gt=0)] = None
-    main_gpu: Annotated[int | None, Setting("The GPU for what is not split.", "N", ge=0)] = None
+    main_gpu: Annotated[int | None, Setting("The GPU that holds what is not split.", "N", ge=0)] = None
     split_mode: Annotated[Literal["none", "layer", "row"] | None, Setting(
         "How a model is split over several GPUs.", "none|layer|row")] = None
     tensor_split: Annotated[str | None, Setting("Shares of the GPUs.", "X,Y,...")] = None
     numa: Annotated[Literal["distribute", "isolate", "numactl"] | None, Setting(
-        "On machines with several memory nodes.", "distribute|isolate|numactl")] = None
+        "NUMA strategy, on machines with several memory nodes.", "distribute|isolate|numactl")] = None
     lora: Annotated[str | None, Setting("A LoRA adapter.", "FILE")] = None
 
 
@@ -136,68 +140,90 @@ class RunSettings(SamplingSettings, LoadSettings):
         "NAME|FILE.toml")] = "writing"
     model: Annotated[str, Setting(
         "Which model; auto picks one and says why.", "PROVIDER/NAME", in_bots=True)] = "auto"
+    smart_model: Annotated[str | None, Setting(
+        "A stronger model, asked where the run is stuck: the same result again and again, answers without an action.",
+        "PROVIDER/NAME")] = None
+    api: Annotated[Literal["auto", "chat", "responses"], Setting(
+        "Which of OpenAI's APIs an openai/NAME is asked by; auto is /v1/responses at OpenAI itself and on Azure, and"
+        " /v1/chat/completions on any other server.", in_bots=True)] = "auto"
     fast_model: Annotated[str | None, Setting(
-        "A second model, for a Planner's profile and for summaries.", "PROVIDER/NAME")] = None
+        "A faster model: summaries when the window is full, and a Planner's profile.", "PROVIDER/NAME")] = None
+    fallback: Annotated[tuple[str, ...], Setting(
+        "A model to go on with when the one before it is down or refuses; give it again for a third.",
+        "PROVIDER/NAME")] = ()
     answers: Annotated[str, Setting(
-        "How the model spells its answers.", "auto|native|json|fenced|NAME", in_bots=True)] = "auto"
-    max_turns: Annotated[int | None, Setting("Turns of the model; 0 is unlimited.", "N", ge=0, in_bots=True)] = None
+        "Tool-call format.", "auto|native|json|fenced|NAME", in_bots=True)] = "auto"
+    max_turns: Annotated[int | None, Setting("Turn limit; 0 is unlimited.", "N", ge=0, in_bots=True)] = None
     timeout: Annotated[float | None, Setting(
-        "Seconds for the whole run; 0 is unlimited.", "S", ge=0, in_bots=True)] = None
+        "Time limit of the run in seconds; 0 is unlimited.", "S", ge=0, in_bots=True)] = None
     max_tokens: Annotated[int | None, Setting(
-        "Tokens of prompts and answers together.", "N", ge=0, in_bots=True)] = None
-    max_cost: Annotated[float | None, Setting("What the run may cost.", "USD", ge=0, in_bots=True)] = None
+        "Token limit, prompts and answers together.", "N", ge=0, in_bots=True)] = None
+    max_cost: Annotated[float | None, Setting("Cost limit of the run.", "USD", ge=0, in_bots=True)] = None
+    attach: Annotated[tuple[str, ...], Setting(
+        "An image that the model sees beside the task: PNG, JPEG, GIF or WebP.", "FILE", whole=True)] = ()
     check: Annotated[tuple[str, ...], Setting(
         "The run is verified when CMD succeeds at the end, in a fresh sandbox on what the bot wrote.", "CMD",
         in_bots=True, whole=True)] = ()
     protect: Annotated[tuple[str, ...], Setting(
         "A path of the folder that is as you gave it while a check runs, whatever the bot wrote there.", "PATH",
         in_bots=True, whole=True)] = ()
+    output_schema: Annotated[str | None, Setting(
+        "The answer is JSON that fits this JSON schema; status 1 when it never does.", "FILE")] = None
     folder: Annotated[tuple[str, ...], Setting(
         "A folder to work in; MODE is ro, overlay (changes are reviewed) or rw. The first one is /workspace.",
         "PATH[:MODE]")] = ()
     copy_in: Annotated[tuple[str, ...], Setting("A file or folder copied in.", "PATH[:DEST]")] = ()
     sandbox: Annotated[str, Setting(
-        "What seals it off; remote: on another machine.",
-        "auto|bubblewrap|docker|podman|gvisor|unconfined|remote=HOST:PORT", in_bots=True)] = "auto"
+        "Sandbox backend: auto, bubblewrap, docker, podman, gvisor or unconfined; remote: on another machine.",
+        "NAME|remote=HOST:PORT", in_bots=True)] = "auto"
     image: Annotated[str | None, Setting(
-        "A root file system in place of the host's /usr; a local image on docker and podman.", "NAME|ROOTFS",
-        in_bots=True)] = None
+        "System to use instead of the host's: oci:DIR, docker-archive:FILE, NAME@sha256:HEX, a folder with a root file"
+        " system; on docker and podman a local image's name.", "REF", in_bots=True)] = None
     toolchain: Annotated[str | None, Setting(
-        "Your own interpreters and tools, seen read-only: what the folder needs, none, or those of a folder; without it"
+        "Mount your own interpreters and tools read-only: auto (what the folder needs), none, or a PATH; by default"
         " what you allowed before.", "auto|none|PATH")] = None
     net: Annotated[str, Setting(
-        "Network; none by default. Names only: HOST, HOST:PORT or *.SUFFIX; open is every public name.",
-        "none|allow=HOST,...|open", in_bots=True)] = "none"
+        "Network; none by default. HOST[:PORT], *.SUFFIX, @PRESET (@python, @npm ...), CIDR, localhost:PORT; open is"
+        " every public name.", "none|open|HOST,...", in_bots=True)] = "none"
     command_timeout: Annotated[float | None, Setting(
-        "Seconds for one command; 0 is unlimited.", "S", ge=0, in_bots=True)] = None
+        "Time limit of one command in seconds; 0 is unlimited.", "S", ge=0, in_bots=True)] = None
     streams: Annotated[Literal["one", "separate"], Setting(
         "A command's stdout and stderr: one stream in exact order, or separate ones (the Shell bot's default), whose"
         " order is approximate.", in_bots=True)] = "one"
-    memory: Annotated[str | None, Setting("Memory of the sandbox, as 512M or 2G.", "SIZE", in_bots=True)] = None
+    memory: Annotated[str | None, Setting("Memory limit of the sandbox, as 512M or 2G.", "SIZE", in_bots=True)] = None
     cpus: Annotated[float | None, Setting(
-        "Processors' time of the sandbox, as 1.5; refused where it cannot be held.", "N", ge=0, in_bots=True)] = None
-    processes: Annotated[int | None, Setting("Processes in the sandbox.", "N", ge=0, in_bots=True)] = None
+        "CPU limit of the sandbox, as 1.5; refused where it cannot be enforced.", "N", ge=0, in_bots=True)] = None
+    processes: Annotated[int | None, Setting("Most processes in the sandbox.", "N", ge=0, in_bots=True)] = None
     disk: Annotated[str | None, Setting(
-        "Bytes that may be written; one file has at most half of them.", "SIZE", in_bots=True)] = None
+        "Disk limit, as 2G; one file may have at most half of it.", "SIZE", in_bots=True)] = None
     env: Annotated[tuple[str, ...], Setting(
-        "A variable for the sandbox; no other is passed on.", "NAME[=VALUE]", in_bots=True)] = ()
+        "Set an environment variable in the sandbox; no other is passed in.", "NAME[=VALUE]", in_bots=True)] = ()
+    credential: Annotated[tuple[str, ...], Setting(
+        "A secret that never enters the sandbox: the proxy puts NAME's value into requests to HOST only.",
+        "NAME@HOST[:HEADER]", whole=True)] = ()
+    ssh_agent: Annotated[tuple[str, ...], Setting(
+        "Let git log in to this account by your ssh-agent: it signs for that host only, and the keys stay outside.",
+        "USER@HOST[:PORT]", whole=True)] = ()
+    ca: Annotated[tuple[str, ...], Setting(
+        "Trust these certificates (PEM) beside this machine's: inside, and towards a credential's host.", "FILE",
+        whole=True)] = ()
     redact: Annotated[tuple[str, ...], Setting(
-        "A variable whose value is hidden on every way out, beside those that look secret.", "NAME")] = ()
+        "Hide this variable's value in all output, as those are that look secret.", "NAME")] = ()
     tool: Annotated[tuple[str, ...], Setting(
         "One more tool: a name (stockade tool list) or its file.", "NAME|FILE")] = ()
     search: Annotated[str | None, Setting(
         "The engine of web_search: a SearXNG, or DuckDuckGo.", "ADDRESS|duckduckgo")] = None
     mcp: Annotated[tuple[str, ...], Setting("MCP servers of a .json file, started in the sandbox.", "FILE")] = ()
-    no_tool: Annotated[tuple[str, ...], Setting("A tool of the bot that it shall not have.", "NAME")] = ()
+    no_tool: Annotated[tuple[str, ...], Setting("Remove a tool of the bot.", "NAME")] = ()
     allow_external: Annotated[tuple[str, ...], Setting(
-        "A tool that may run on this machine, unsealed.", "NAME")] = ()
-    approve: Annotated[Literal["never", "ask", "rules"], Setting(
-        "Ask before each action, or before those that careful rules do not allow; without a terminal that is no.",
-        in_bots=True)] = "never"
+        "Let tool NAME run on the host, outside the sandbox.", "NAME")] = ()
+    approve: Annotated[str, Setting(
+        "Ask before each action, or before those that no rule calls harmless, a FILE of your own beside the built-in"
+        " ones; without a terminal that is no.", "never|ask|rules[=FILE]", in_bots=True)] = "never"
     loop_repeats: Annotated[int, Setting(
         "Equal results in a row after which a run is stopped; 0 is never.", "N", ge=0, in_bots=True)] = 5
     small_models: Annotated[bool | None, Setting(
-        "The help for small models, on or off whatever the model.", in_bots=True)] = None
+        "Turn the help for small models on or off, whatever the model.", in_bots=True)] = None
     own_goal: Annotated[bool, Setting("Whether the Shell bot may set its goal.")] = True
     own_prompt: Annotated[bool, Setting("Whether it may write a part of its prompt.")] = True
     own_sampling: Annotated[bool, Setting("Whether it may set how it is sampled.")] = True
@@ -205,7 +231,7 @@ class RunSettings(SamplingSettings, LoadSettings):
     keep_warm_s: Annotated[float, Setting(
         "Seconds an embedded model stays loaded after its last user.", "S", ge=0)] = 300.0
     llama_server: Annotated[str | None, Setting(
-        "A stock llama-server to use instead of the built-in one.", "PATH|off")] = None
+        "llama-server binary to use instead of the built-in engine.", "PATH|off")] = None
     store: Annotated[str | None, Setting(
         "Where runs are recorded: a file, or postgresql://USER@HOST/DATABASE.", "PATH|ADDRESS")] = None
 
@@ -218,8 +244,12 @@ class FrontSettings:
     plain: Annotated[bool, Setting("No colours, no spinner.")] = False
     verbose: Annotated[bool, Setting("Show output whole, however long it is.")] = False
     apply: Annotated[bool, Setting("Apply the changes to the folder at the end, without asking.")] = False
-    discard: Annotated[bool, Setting("Throw the changes away at the end.")] = False
+    discard: Annotated[bool, Setting("Discard the changes at the end, without asking.")] = False
     no_folder: Annotated[bool, Setting("Work in no folder where none is given, not in the current one.")] = False
+    bell: Annotated[bool, Setting(
+        "Ring the terminal's bell, and pop up where it can, when a run that took over 30 s ends or asks.")] = True
+    notify: Annotated[str, Setting(
+        "A command for sh when the run ends or asks: JSON on its standard input.", "CMD")] = ""
     no_input: Annotated[bool, Setting("Never ask; changes are kept for later.")] = False
 
 

@@ -6,6 +6,8 @@ import re
 import secrets
 import unicodedata
 
+from stockade_sandbox.policy import Network
+
 _UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
@@ -33,6 +35,17 @@ def one_line(text: str, limit: int) -> str:
     """For a message: printable, in one line, short."""
     plain = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     return plain if len(plain) <= limit else plain[: limit - 3] + "..."
+
+
+_SHOWN_HOSTS = 20
+
+
+def reachable(network: Network) -> str:
+    """What can be reached from inside, in words for the model."""
+    if network.mode == "none":
+        return "no network"
+    shown = ", ".join(network.hosts[:_SHOWN_HOSTS]) + (", ..." if len(network.hosts) > _SHOWN_HOSTS else "")
+    return "a network by HTTP and TLS" + (f" (only {shown})" if network.mode == "allow" else "")
 
 
 def is_text(value: str) -> bool:

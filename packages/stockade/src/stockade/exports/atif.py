@@ -21,6 +21,7 @@ from stockade.core.events import (
     RunStarted,
     SelfConfigChanged,
 )
+from stockade.core.messages import Image
 from stockade.exports import in_words, used
 from stockade_sandbox.results import CommandOutput
 
@@ -93,9 +94,9 @@ class _Steps:
         match event:
             case RunStarted():
                 self._add("system", event.system_prompt, event.at)
-                self._add("user", event.task, event.at)
+                self._add("user", event.task, event.at, _shown(event.images))
             case RunResumed() if event.task is not None:
-                self._add("user", event.task, event.at)
+                self._add("user", event.task, event.at, _shown(event.images))
             case ModelAnswered():
                 self._begin(event)
             case AnswerUnderstood() if not event.turn:
@@ -157,6 +158,12 @@ class _Steps:
     def _observed(self, turn: dict[str, Any], call: str, observation: Observation) -> None:
         results = turn.setdefault("observation", {"results": []})["results"]
         results.append({"source_call_id": call, "content": text_of(observation), "extra": {"kind": observation.kind}})
+
+
+def _shown(images: Sequence[Image]) -> dict[str, Any] | None:
+    """What came with a message: the bytes are in the record."""
+    rows = [{"name": one.name, "media_type": one.media_type, "kilobytes": one.kilobytes} for one in images]
+    return {"images": rows} if rows else None
 
 
 def _call(turn: int, number: int, step: Step) -> dict[str, Any]:

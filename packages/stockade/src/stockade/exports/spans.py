@@ -105,6 +105,8 @@ def _root(started: RunStarted, events: Sequence[RunEvent], begin: int, end: int,
     if content:
         task = first.task if isinstance(first, RunResumed) and first.task else started.task
         attributes[INPUT] = _message("user", task)
+        if isinstance(first, RunStarted | RunResumed) and first.images:
+            attributes["stockade.images"] = tuple(one.name for one in first.images)
     last = ending or events[end - 1]
     return Span(
         name=f"invoke_agent {started.bot}",

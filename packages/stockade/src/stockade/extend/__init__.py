@@ -71,7 +71,7 @@ from stockade.loop.hooks import (
     SendBack,
 )
 from stockade.loop.loop_detection import rounds
-from stockade.loop.run_context import Bot, RunContext, Setup
+from stockade.loop.run_context import Bot, Narrator, RunContext, Setup
 from stockade.models.settings import ModelContext
 from stockade.tools.function import Functions, FunctionTool, tool
 from stockade_sandbox.policy import CopyRule, FolderRule, Limits, Network, Policy
@@ -118,6 +118,7 @@ __all__ = [
     "ModelOverloaded",
     "ModelRequest",
     "ModelUnavailable",
+    "Narrator",
     "Network",
     "Observation",
     "Offered",

@@ -26,10 +26,12 @@ class UnreadableAnswers(Hook):
         most = MAX_UNREADABLE if ctx.started.autonomy is None else MAX_UNREADABLE_WITHOUT_AN_END
         if (count := ctx.state.unreadable) < most:
             return None
-        return EndRun("stopped", "unreadable", f"{count} answers in a row held no action")
+        return EndRun("stopped", "unreadable", f"the model made no tool call {count} times in a row")
 
     def sampling(self, ctx: HookContext, sampling: Sampling) -> Sampling:
         count, model = ctx.state.unreadable % MAX_UNREADABLE, ctx.state.model
+        if count and ctx.started.options.get("smart_model"):
+            return sampling.model_copy(update={"smart": True})
         return (
             warmer(sampling, WARMER_UNREADABLE * count, DRY)
             if count and model is not None and model.local

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stockade.core.actions import Answered, AskUser, Refused, Step
+from stockade.core.actions import Answer, Answered, AskUser, Refused, Step
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -28,13 +28,15 @@ from stockade.core.events import (
     SelfConfigChanged,
     ToolsReady,
 )
-from stockade.core.messages import Message, ModelAnswer, Role
+from stockade.core.messages import Message, ModelAnswer, Reasoning, Role, joined
 from stockade.core.ports import AnswerProtocol
 from stockade.core.tools import ToolSpec
 from stockade.loop.observe import changed, describe, whole_prompt
 
 CHARS_PER_TOKEN = 3
 KEPT_WHOLE_TURNS = 3
+IMAGE_TOKENS = 1600
+"""What a large picture costs at most providers; the first answer tells it exactly."""
 ASSUMED_WINDOW = 8192
 _FULL_SHARE, _FOLDED_SHARE, _KEPT_SHARE = 0.95, 0.4, 0.25
 _FOLDED_CHARS = 120
@@ -76,6 +78,7 @@ class Context:
     _own: SelfConfigChanged | None = None
     _opening: str = ""
     _step: Step | None = None
+    _reasoning: Reasoning | None = None
     _bytes: int = 0
     _known_tokens: int = 0
     _known_bytes: int = 0
@@ -86,6 +89,11 @@ class Context:
     _sent: list[Message] = field(default_factory=list)
     _joined: int = 0
     _sealed: set[int] = field(default_factory=set)
+
+    @property
+    def images(self) -> int:
+        """How many are in it."""
+        return sum(len(entry.message.images) for entry in self.entries)
 
     @property
     def observation_chars(self) -> int:
@@ -114,17 +122,18 @@ class Context:
                 self._sealed.add(len(self.entries))
                 self._told(event.answer)
             case AnswerUnderstood():
-                self._append(_Entry(self.protocol.write(event.answer), event.turn))
+                self._append(_Entry(self._written(event.answer), event.turn))
             case Checkpoint():
                 pass
             case RunStarted():
                 self.answer_tokens = event.sampling.max_tokens or self.answer_tokens
                 self._opening = event.system_prompt
                 self._add("system", event.system_prompt)
-                self._add("user", event.task)
+                self._append(_Entry(Message(role="user", content=event.task, images=event.images)))
                 self._task = event.task
             case RunResumed() if event.task is not None:
-                self._add("user", f"New task: {event.task}")
+                new = Message(role="user", content=f"New task: {event.task}", images=event.images)
+                self._append(_Entry(new))
             case ToolsReady():
                 self._list_tools(event.tools)
             case ModelStarted():
@@ -159,7 +168,7 @@ class Context:
             message = self.entries[index].message
             last = self._sent[-1] if self._sent and index not in self._sealed else None
             if last is not None and last.role == message.role == "user":
-                self._sent[-1] = Message(role="user", content=f"{last.content}\n\n{message.content}")
+                self._sent[-1] = joined(last, message)
             else:
                 self._sent.append(message)
         self._joined = len(self.entries)
@@ -218,9 +227,17 @@ class Context:
                 return max(1, kept)
         return KEPT_WHOLE_TURNS
 
+    def _written(self, answer: Answer) -> Message:
+        """As the protocol spells it, with what its provider wants back."""
+        message = self.protocol.write(answer)
+        return message.model_copy(update={"reasoning": self._reasoning}) if self._reasoning else message
+
     def _told(self, answer: ModelAnswer) -> None:
-        """The server says how many tokens the prompt had: of which length a token is, is known from there."""
-        usage = answer.usage
+        """The server says how many tokens the prompt had: of which length a token is, is known from there. Thinking
+        that goes back is counted by its tokens, as what is sent of it tells nothing of its length.
+        """
+        usage, reasoning = answer.usage, answer.reasoning
+        self._reasoning = None if reasoning is None or reasoning.changed else reasoning
         self._cut_by_window = (
             answer.finish_reason == "length"
             and self.window is not None
@@ -229,6 +246,7 @@ class Context:
         if usage.prompt_tokens:
             self.counted(usage.prompt_tokens)
             self._ratio = max(_FEWEST_BYTES, min(_MOST_BYTES, self._bytes / usage.prompt_tokens))
+            self._known_tokens += usage.thinking_tokens if self._reasoning else 0
 
     def _add(self, role: Role, content: str, turn: int | None = None, *, user: bool = False) -> None:
         self._append(_Entry(Message(role=role, content=content), turn, user=user))
@@ -259,7 +277,7 @@ class Context:
         if cut := self.left_out(self.window):
             task = self.entries[1].message.content[:-cut]
             message = f"{task}\n[the task is longer than fits the model: {cut} characters left out]"
-            self.entries[1].message = Message(role="user", content=message)
+            self.entries[1].message = self.entries[1].message.model_copy(update={"content": message})
             self._rewritten()
 
     def before(self, turn: int) -> str:
@@ -287,7 +305,7 @@ class Context:
         if self._own is None:
             return
         self.entries = [entry for entry in self.entries if not entry.own]
-        self.entries[1].message = Message(role="user", content=self._own.goal or self._task)
+        self.entries[1].message = self.entries[1].message.model_copy(update={"content": self._own.goal or self._task})
         if message := whole_prompt(self._own):
             again = _Entry(Message(role="user", content=message), before_turn - 1, own=True)
             self.entries.insert(2, again)
@@ -334,7 +352,7 @@ def _text(message: Message) -> str:
 def _size(message: Message) -> int:
     """In bytes: a token is at least one, and about four in every script."""
     text = message.content if not message.tool_calls else _text(message)
-    return len(text.encode(errors="surrogatepass"))
+    return len(text.encode(errors="surrogatepass")) + len(message.images) * IMAGE_TOKENS * CHARS_PER_TOKEN
 
 
 def _about(step: Step) -> str:

@@ -6,7 +6,7 @@ crash in between loses nothing: `runs resume` goes on from there, with a new she
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +14,7 @@ import anyio
 from stockade.core.actions import Unknown
 from stockade.core.errors import SandboxDied, SandboxFailed, UsageError
 from stockade.core.events import ActionFinished, RunEvent, RunFinished, RunResumed, RunStarted
+from stockade.core.messages import Image
 from stockade.core.ports import Clock, Sandbox
 from stockade.loop.ending import FORESEEN, INTERRUPTED, Ending, close, failed
 from stockade.loop.pause import Pause
@@ -102,15 +103,18 @@ async def _done(talk: Conversation, started: RunStarted, clock: Clock, record: R
     return INTERRUPTED
 
 
-def follow_up(started: RunStarted, hooks: Sequence[str], task: str, version: str, at: float) -> RunResumed:
+def follow_up(
+    started: RunStarted, hooks: Sequence[str], task: str, version: str, at: float, images: tuple[Image, ...] = ()
+) -> RunResumed:
     """The user's next task in the same sandbox, with a budget of its own and the check that the run has."""
     return RunResumed(
         at=at, version=version, task=task, model=started.model, sandbox=started.sandbox, budget=started.budget,
-        check=started.check, hooks=tuple(hooks), live=True,
+        check=started.check, hooks=tuple(hooks), live=True, images=images, network=started.policy.network,
     )  # fmt: skip
 
 
 def effective(started: RunStarted, resumed: RunResumed) -> RunStarted:
     """What holds for the rest of the run."""
-    changed = {"budget": resumed.budget, "check": resumed.check, "model": resumed.model}
+    policy = started.policy if resumed.network is None else replace(started.policy, network=resumed.network)
+    changed = {"budget": resumed.budget, "check": resumed.check, "model": resumed.model, "policy": policy}
     return started.model_copy(update={**changed, "task": resumed.task or started.task})

@@ -1,6 +1,6 @@
 """How a run ends, by name: status, reason and verification are three separate things."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stockade.core.errors import (
     HookFailed,
@@ -48,13 +48,16 @@ def failed(error: StockadeError | EndedByHook) -> Ending:
 INTERRUPTED = Ending("stopped", "user", "interrupted")
 
 
-def cut(record: Record, error: BaseException) -> Ending:
-    """The ending of a run that was cancelled, as it had ended already where the user was being asked; or of a bug."""
+def cut(record: Record, error: BaseException, why: str | None) -> Ending:
+    """The ending of a run that was cancelled, as it had ended already where the user was being asked; or of a bug.
+
+    `why` it was, where that was said.
+    """
     if isinstance(error, Exception):
         return Ending("failed", "bug", f"{type(error).__name__}: {error}")
     if (done := record.state.finished) is not None:
         return Ending(done.status, done.reason, done.detail, done.answer, done.verified)
-    return INTERRUPTED
+    return replace(INTERRUPTED, detail=why or INTERRUPTED.detail)
 
 
 async def close(

@@ -7,6 +7,7 @@ budget allows. One that ran into its time limit does not.
 
 from collections.abc import Sequence
 
+from stockade.core.messages import Sampling
 from stockade.loop.hooks import AddMessage, EndRun, Hook, HookContext
 from stockade.loop.state import CompletedStep
 from stockade_sandbox.results import CommandOutput
@@ -63,6 +64,14 @@ class LoopDetection(Hook):
         if count == min(SAY_AFTER, repeats) and not _just_said(ctx):
             return AddMessage(f"The same action has given the same result {count} times in a row.")
         return None
+
+    def sampling(self, ctx: HookContext, sampling: Sampling) -> Sampling:
+        """From there on the stronger model is asked, where the run has one."""
+        of_run = ctx.started.options.get("loop_repeats", DEFAULT_REPEATS)
+        repeats: int = of_run if self.repeats is None else self.repeats
+        smart = ctx.started.options.get("smart_model")
+        stuck = smart and repeats and rounds(ctx.state.done) >= min(SAY_AFTER, repeats)
+        return sampling.model_copy(update={"smart": True}) if stuck else sampling
 
 
 def _just_said(ctx: HookContext) -> bool:

@@ -4,8 +4,8 @@ Beside what the loop puts there: what a run can go on from (checkpoints: its fil
 its sandbox asks of the network, as it happens.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
@@ -13,11 +13,11 @@ import anyio
 
 from stockade.core.actions import Action, Answered, Failed, Observation, ReadFile, Refused, Shell
 from stockade.core.events import ActionFinished, Checkpoint, NetworkRequested, RunEvent
-from stockade.core.ports import Clock, OnEvent, RunStore, Sandbox, SnapshotStore
+from stockade.core.ports import Clock, NetworkApprover, OnEvent, RunStore, Sandbox, SnapshotStore
 from stockade.core.secrets import Redactor
 from stockade.loop.context import Context
 from stockade.loop.state import RunState
-from stockade_sandbox.port import TellsExports
+from stockade_sandbox.port import HasDoorkeeper, RecordsFirst, ShowsOutput, TellsExports
 from stockade_sandbox.results import NetworkRequest
 
 
@@ -96,10 +96,24 @@ class Checkpoints:
         """None when they cannot be had, or are too long to be kept whole."""
         if isinstance(self.sandbox, TellsExports):
             return self.sandbox.exports
-        output = await self.sandbox.run(EXPORTS)
+        with _unshown(self.sandbox):
+            output = await self.sandbox.run(EXPORTS)
         if output.shell_event is not None or output.timed_out or output.truncated_bytes:
             return None
         return output.stdout.decode(errors="surrogateescape").encode(errors="replace").decode() or None
+
+
+@contextmanager
+def _unshown(sandbox: Sandbox) -> Iterator[None]:
+    """Inside, its shell does what is none of the bot's commands."""
+    if not isinstance(sandbox, ShowsOutput):
+        yield
+        return
+    shown, sandbox.on_output = sandbox.on_output, None
+    try:
+        yield
+    finally:
+        sandbox.on_output = shown
 
 
 PAUSE_S = 0.1
@@ -152,6 +166,11 @@ class NetworkRecorder:
             await self.write()
             await anyio.sleep(PAUSE_S)  # a limit of the rate: what comes meanwhile is written together
 
+    async def first(self, request: NetworkRequest) -> None:
+        """Ends when it is on record."""
+        self.note(request)
+        await self.write()
+
     async def write(self) -> None:
         events, self.waiting = self.waiting, []
         self.written += len(events)
@@ -166,7 +185,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def _kind(event: NetworkRequested) -> tuple[object, ...]:
-    return event.host, event.port, event.method, event.verdict, event.reason, event.status
+    return event.host, event.port, event.method, event.verdict, event.reason, event.status, event.credential
 
 
 def _sum(one: NetworkRequested, other: NetworkRequested) -> NetworkRequested:
@@ -177,10 +196,16 @@ def _sum(one: NetworkRequested, other: NetworkRequested) -> NetworkRequested:
 
 
 @asynccontextmanager
-async def recorded(record: Record, sandbox: Sandbox) -> AsyncIterator[None]:
-    """Around a sandbox from before its start to after its end. StoreFailed ends what is inside, as everywhere."""
+async def recorded(record: Record, sandbox: Sandbox, network: NetworkApprover | None = None) -> AsyncIterator[None]:
+    """Around a sandbox from before its start to after its end. StoreFailed ends what is inside, as everywhere.
+    `network` is who is asked for what its list does not have.
+    """
     recorder = NetworkRecorder(record)
     sandbox.on_network = recorder.note
+    if isinstance(sandbox, RecordsFirst):
+        sandbox.on_record = recorder.write
+    if network is not None and isinstance(sandbox, HasDoorkeeper):
+        network.record, sandbox.doorkeeper = recorder.first, network
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(recorder.keep_writing)
@@ -192,4 +217,6 @@ async def recorded(record: Record, sandbox: Sandbox) -> AsyncIterator[None]:
         raise _first(errors) from errors
     finally:
         sandbox.on_network = None
+        if isinstance(sandbox, RecordsFirst):
+            sandbox.on_record = None
         await recorder.write()

@@ -30,11 +30,13 @@ from stockade.core.events import (
     StopReason,
 )
 from stockade.core.secrets import without_marks
+from stockade.core.text import reachable
 from stockade.loop.context import Context
 from stockade.loop.conversation import effective
 from stockade.loop.record import Record
 from stockade.loop.run import Dependencies, run_to_completion
 from stockade.loop.state import RunState
+from stockade_sandbox.policy import Network
 from stockade_sandbox.results import FolderLayer
 
 _SHELL_S = 20.0
@@ -63,8 +65,11 @@ async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Depend
         events.insert(0, unknown)
     await record.add(*events)
     why = _cut(history) if resumed.task is None else ""
-    again = _Again(parts, record, why, in_flight is not None, decided(history), resumed.lost, pending)
-    return await run_to_completion(effective(first_event(history), resumed), parts, record, again.begin)
+    started = effective(first_event(history), resumed)
+    network = started.policy.network
+    changed = "" if network == last_network(history) else f"What you can reach from now on: {reachable(network)}."
+    again = _Again(parts, record, why, in_flight is not None, decided(history), resumed.lost, pending, changed)
+    return await run_to_completion(started, parts, record, again.begin)
 
 
 def pending_finish(history: Sequence[RunEvent]) -> Finish | None:
@@ -126,10 +131,12 @@ class _Again:
     decided: str | None
     lost: tuple[str, ...]
     pending: Finish | None
+    network: str
+    """What can be reached from now on, where that is something else."""
 
     async def begin(self) -> Finish | None:
         state = self.record.state
-        lines = [self.why, await self._shell(state), self._files(state)]
+        lines = [self.why, await self._shell(state), self._files(state), self.network]
         turn = state.turns + 1
         text = " ".join(line for line in lines if line)
         await self._keep(state)
@@ -169,6 +176,12 @@ class _Again:
         if self.was_cut and any(layer.strategy != "direct" for layer in state.layers):
             return "What the interrupted action may have written to the folder was taken back."
         return ""
+
+
+def last_network(history: Sequence[RunEvent]) -> Network:
+    """What the run could reach when it was last under way."""
+    resumed = (event.network for event in reversed(history) if isinstance(event, RunResumed))
+    return next((network for network in resumed if network is not None), first_event(history).policy.network)
 
 
 def first_event(history: Sequence[RunEvent]) -> RunStarted:

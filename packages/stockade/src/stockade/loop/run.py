@@ -62,7 +62,7 @@ async def run_to_completion(
         raise
     except (Exception, anyio.get_cancelled_exc_class()) as error:
         with anyio.CancelScope(shield=True):
-            await close(record, parts.reviewer, parts.clock, cut(record, error))
+            await close(record, parts.reviewer, parts.clock, cut(record, error, parts.pause.stopped))
         raise
     finally:
         await go_on(parts.conversation)
@@ -79,7 +79,7 @@ async def _still_verified(ending: Ending, parts: Dependencies, record: Record) -
 
 async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, again: ResumeHook | None) -> Ending:
     """Sandbox first: a policy that cannot be held is refused before the model is asked anything."""
-    async with recorded(record, parts.sandbox), parts.sandbox as sandbox:
+    async with recorded(record, parts.sandbox, parts.network), parts.sandbox as sandbox:
         now = parts.clock.now()
         await record.add(
             SandboxStarted(at=now, backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees)
@@ -87,7 +87,7 @@ async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, 
         async with ready(parts.tools, parts.toolboxes, record, parts.clock) as tools, parts.model as model:
             left_out = record.context.left_out(model.info.context_window)
             await record.add(ModelStarted(at=parts.clock.now(), info=model.info, task_left_out=left_out))
-            if (problem := window.too_small(record.context)) is not None:
+            if (problem := window.unfit(record.context, model.info)) is not None:
                 return Ending("failed", "model", problem)
             begin = [again] if again is not None else []
 

@@ -22,6 +22,7 @@ from stockade.core.ports import (
     Approver,
     Clock,
     Model,
+    NetworkApprover,
     OnEvent,
     OnProgress,
     OnText,
@@ -59,6 +60,11 @@ class Setup:
     on_progress: OnProgress
 
 
+Narrator = Callable[[RunEvent], Sequence[tuple[str, str]] | None]
+"""Gets the events of a run in order. The lines for the user in place of one, each with its style ("", "dim", "green",
+"magenta" ...); None: it is drawn as for every bot. Lines may hold anything: they are made safe when they are drawn."""
+
+
 class Bot:
     """Drives a run. This one is the plain loop; a bot that is more overrides what it needs. One object may drive many
     runs, also at once, unless its maker says otherwise. What it was made with and needs later it puts on record in
@@ -68,6 +74,8 @@ class Bot:
     loops: ClassVar[bool] = True
     """Whether it runs the loop: one that never does has no tools, of hooks its own and the chosen ones, and its files
     are in no snapshots."""
+    asks: ClassVar[bool] = True
+    """Whether it asks a model: a run of one that never does has none."""
 
     def policy(self, policy: Policy) -> Policy:
         """What its sandbox has, beside what the user gave."""
@@ -89,6 +97,10 @@ class Bot:
     def told(self, started: RunStarted) -> tuple[str, ...]:
         """Paragraphs for the opening of its prompt, behind its role; `started` has no prompt yet."""
         return ()
+
+    def narrator(self, started: RunStarted) -> Narrator | None:
+        """What tells the user of its run in its own words; None: each step is drawn as it is."""
+        return None
 
     def hooks(self, started: RunStarted) -> tuple[Hook, ...]:
         """Its own, beside those of every run; their names are on record."""
@@ -121,6 +133,8 @@ class Dependencies:
     pause: Pause = field(default_factory=Pause)
     approver: Approver | None = None
     """Also among the hooks, as Approval; here so that a terminal can attach its user to it."""
+    network: NetworkApprover | None = None
+    """Who is asked for names that the network's list does not have."""
     hooks: tuple[Hook, ...] = ()
     """All of them, in the order in which they are asked."""
     on_event: OnEvent | None = None

@@ -80,6 +80,7 @@ class SubAgents:
                 "actions": self.tools,
                 "check": (),
                 "protect": (),
+                "output_schema": None,
                 "used": Usage(),
             }
         )
@@ -103,6 +104,7 @@ class SubAgents:
             tools=self.tools,
             toolboxes=tuple(borrowed(box) for box in self.parts.toolboxes),
             sub_agents=None,
+            network=None,
             reviewer=None,
             snapshots=None,
             on_event=None,

@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from stockade.core.errors import ContextExceeded, ModelFailed
 from stockade.core.events import HistoryCompacted
-from stockade.core.messages import ModelAnswer, ModelRequest, Usage
+from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest, Usage, cannot_see
 from stockade.core.ports import Model, OnText
 from stockade.loop.context import Context
 from stockade.loop.record import Record
@@ -20,12 +20,17 @@ class CountsTokens(Protocol):
         ...
 
 
-def too_small(context: Context) -> str | None:
-    """Why a run in this window would be in vain, or None. For the start, when nothing but the task is there."""
+def unfit(context: Context, info: ModelInfo) -> str | None:
+    """Why a run with this model would be in vain, or None. For the start, when nothing but the task is there."""
+    if context.images and info.sees is False:
+        return f"{info.provider}/{info.name} {cannot_see(info)}"
     needed, window = context.smallest(), context.window
     if window is None or needed + min(context.answer_tokens, window // 4) < window:
         return None
-    return f"the window of {window} tokens is too small: the instructions and the task alone take about {needed}"
+    return (
+        f"the window of {window} tokens is too small: the instructions and the task alone take about {needed};"
+        " load it with a larger one (--ctx-size here, OLLAMA_CONTEXT_LENGTH for Ollama), or take another model"
+    )
 
 
 @runtime_checkable

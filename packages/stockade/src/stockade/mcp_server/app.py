@@ -1,5 +1,6 @@
 """The service as MCP tools, over this process's standard streams: nothing but the protocol reaches standard output."""
 
+import asyncio
 import logging
 import os
 import sys
@@ -18,13 +19,14 @@ from pydantic import BaseModel, Field
 from stockade import __version__
 from stockade.core.errors import StockadeError
 from stockade.core.events import ActionStarted, ModelStarted, RunEvent, RunStarted, SandboxStarted
-from stockade.mcp_server.service import Folder, Mode, Run, Seconds, Service
+from stockade.mcp_server.boxes import Box, Boxes
+from stockade.mcp_server.service import Command, Folder, Mode, Run, Seconds, Service
 from stockade_sandbox.stoppable import unwrap_exception_group
 
 INSTRUCTIONS = (
     "Runs LLM agents and commands in sealed sandboxes on this machine. run_bot gives a task to a bot; what it writes "
     "stays in a layer of its own until run_apply. Look at run_diff first. sandbox_exec runs one command and throws "
-    "away what it wrote."
+    "away what it wrote; sandbox_open gives a sandbox that lives on, for sandbox_run, sandbox_start and the others."
 )
 _EVENTS_KEPT = 64
 MAX_LINE_BYTES = 8 << 20
@@ -51,15 +53,43 @@ async def _ours(service: Service, work: Awaitable[T]) -> T:
         raise ToolError(service.redactor.text(str(error))) from None
 
 
-def make_server(service: Service, *, allow_apply: bool = False) -> MCPServer[Any]:
-    """`allow_apply`: clients apply changes without asking the user; else only where the client can ask."""
+def make_server(service: Service, *, allow_apply: bool = False, only_sandbox: bool = False) -> MCPServer[Any]:
+    """`allow_apply`: clients apply changes without asking the user; else only where the client can ask. `only_sandbox`:
+    neither bots nor the record.
+    """
     logging.getLogger("mcp").addHandler(logging.NullHandler())
-    server: MCPServer[Any] = MCPServer("stockade", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR")
-    for method in (service.sandbox_exec, service.runs_list, service.run_show, service.run_diff):
+    boxes = Boxes(service)
+
+    @asynccontextmanager
+    async def with_boxes(_: MCPServer[Any]) -> AsyncIterator[None]:
+        async with unwrap_exception_group(), boxes:
+            yield
+
+    server: MCPServer[Any] = MCPServer(
+        "stockade", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR", lifespan=with_boxes
+    )
+    for method in (service.sandbox_exec, *boxes.tools()):
+        server.add_tool(_ours_of(service, method))
+    _add_sandbox_run(server, service, boxes)
+    if only_sandbox:
+        return server
+    for method in (service.runs_list, service.run_show, service.run_diff):
         server.add_tool(_ours_of(service, method))
     _add_run(server, service)
     _add_apply(server, service, allow_apply=allow_apply)
     return server
+
+
+def _add_sandbox_run(server: MCPServer[Any], service: Service, boxes: Boxes) -> None:
+    @server.tool()
+    async def sandbox_run(
+        sandbox: Box, command: Command, ctx: Context[Any], timeout_s: Seconds = None
+    ) -> dict[str, Any]:
+        """Run a command in an open sandbox's shell, whose folder, variables and functions stay from call to call. What
+        it writes is told line by line as progress.
+        """
+        async with _progress(ctx) as told:
+            return await _ours(service, boxes.run(told, sandbox, command, timeout_s))
 
 
 def _ours_of(service: Service, method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
@@ -78,7 +108,9 @@ def _add_run(server: MCPServer[Any], service: Service) -> None:
     ) -> dict[str, Any]:  # fmt: skip
         """Give a task to a bot in a sandbox and wait for its end. Its changes wait for run_apply."""
         async with _progress(ctx) as heard:
-            work = service.run_bot(heard, task, folder, mode, bot, check, max_turns, timeout_s)
+            work = service.run_bot(
+                lambda event: heard(_told(event)), task, folder, mode, bot, check, max_turns, timeout_s
+            )
             return await _ours(service, work)
 
 
@@ -108,15 +140,19 @@ def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -
 
 @asynccontextmanager
 async def _progress(ctx: Context[Any]) -> AsyncIterator[Any]:
-    """What hears a run's events and tells the client, which may be slow: then some are not told."""
+    """What takes words for the client, from any thread. A client may be slow: then some are not told."""
     sending, receiving = anyio.create_memory_object_stream[str](_EVENTS_KEPT)
+    loop = asyncio.get_running_loop()
 
-    def heard(event: RunEvent) -> None:
-        if words := _told(event):
-            try:
-                sending.send_nowait(words)
-            except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                return
+    def send(words: str) -> None:
+        with suppress(anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            sending.send_nowait(words)
+
+    def heard(words: str) -> None:
+        if not words:
+            return
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(send, words)
 
     async with unwrap_exception_group(), anyio.create_task_group() as group:
         group.start_soon(_tell, ctx, receiving)

@@ -106,7 +106,7 @@ class Service:
         most = getattr(self.options, name) or otherwise
         return min(wanted, most) if wanted else most
 
-    def _options(self, folder: str | None, mode: Mode, **more: Any) -> RunSpec:
+    def options_for(self, folder: str | None, mode: Mode, **more: Any) -> RunSpec:
         folders = () if folder is None else (self.roots.allowed(folder, mode),)
         given = {name: value for name, value in more.items() if value is not None}
         return self.options.model_copy(update={"folder": folders, **given})
@@ -148,7 +148,7 @@ class Service:
         turns = None if max_turns is None else int(self._bounded("max_turns", max_turns, max_turns))
         timeout = self._bounded("timeout", timeout_s, DEFAULT_TIMEOUT_S)
         limits = {"task": task, "bot": bot, "check": check, "max_turns": turns, "timeout": timeout}
-        options = self._options(folder, mode, **limits)
+        options = self.options_for(folder, mode, **limits)
         async with self._room(), self._store() as store:
             prepared = await factory.prepare(options, store, on_event=heard)
             run_id = prepared.started.run_id
@@ -170,7 +170,7 @@ class Service:
 
     async def sandbox_exec(self, command: Command, folder: Folder = None, timeout_s: Seconds = None) -> dict[str, Any]:
         """Run one command in a fresh sandbox, in /workspace. What it writes is thrown away."""
-        options = self._options(folder, "overlay")
+        options = self.options_for(folder, "overlay")
         policy, run_id = make_policy(options, "overlay"), records.new_run_id()
         limit = self._bounded("command_timeout", timeout_s, policy.limits.command_timeout_s)
         async with self._room():
@@ -221,7 +221,7 @@ class Service:
         return clip("\n\n".join(lines) or f"run {run_id} has not begun", MAX_TEXT)
 
     async def run_diff(self, run: Run = "last") -> str:
-        """What a run changed and nobody decided on yet, as a unified diff."""
+        """Pending changes of a run, as a unified diff."""
         run_id, events = await self._read(run)
         view = self._view(events)
 
@@ -243,7 +243,7 @@ class Service:
         run_id, work = await self._pending(run)
         lines = [
             f"{change.kind} {one.layer.host}/{change.path} ({what_changed(change)})"
-            + (f" LOOK FIRST: {change.flagged}" if change.flagged else "")
+            + (f" {'HELD' if change.held else 'CHECK'}: {change.flagged}" if change.flagged else "")
             for one in work
             for change in one.changes
             if not change.refused
@@ -273,7 +273,7 @@ class Service:
             "run": run_id,
             "applied": done.paths,
             "refused": {change.path: change.refused for change in done.refused},
-            "look_first": {change.path: change.flagged for change in done.flagged},
+            "look_first": {change.path: change.flagged for change in done.held},
         }
 
     async def _pending(self, run: str) -> tuple[str, list[changes.Pending]]:

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stockade.core.errors import ModelUnavailable
-from stockade.core.messages import REPEATS, ModelAnswer, ModelRequest, Usage
+from stockade.core.messages import REPEATS, ModelAnswer, ModelRequest, Reasoning, Usage
 from stockade.core.text import spoken_part
 from stockade.models.pricing import FREE, Price
-from stockade.models.replies import Refused, as_count, as_dict, as_text
+from stockade.models.replies import Refused, as_amount, as_count, as_dict, as_items, as_text
 
 LEAST_CHARS = 1200
 """As much is said of nothing but repetition before it counts: a line of dashes or a row of zeros is none."""
@@ -118,13 +118,16 @@ def _added(first: ModelAnswer, answer: ModelAnswer) -> ModelAnswer:
     """With what the first one took. The prompt is the same and counts once: it tells how full the window is."""
     usage = answer.usage.model_copy(
         update={
-            "completion_tokens": first.usage.completion_tokens + answer.usage.completion_tokens,
-            "cost": first.usage.cost + answer.usage.cost,
+            name: getattr(first.usage, name) + getattr(answer.usage, name)
+            for name in ("completion_tokens", "thinking_tokens", "cost", "thinking_cost")
         }
     )
     return answer.model_copy(update={"usage": usage, "duration_s": first.duration_s + answer.duration_s})
 
 
+THINKING = ("reasoning_content", "reasoning")
+_GROWING = {"reasoning.text": "text", "reasoning.summary": "summary"}
+"""What of OpenRouter's `reasoning_details` comes in pieces: https://openrouter.ai/docs/use-cases/reasoning-tokens."""
 _HELD_BACK = {"content_filter", "refusal", "safety", "sensitive"}
 
 
@@ -134,6 +137,7 @@ class _Call:
         self.name = ""
         self.arguments: list[str] = []
         self.by_object = False
+        self.extra: dict[str, Any] = {}
 
     @property
     def whole(self) -> bool:
@@ -154,15 +158,16 @@ class _Call:
 
 
 class AnswerBuilder:
-    """`add` takes each decoded piece (or a whole answer); `size` counts the characters of it. Thinking is counted, by
-    pieces in `thoughts`, and not kept.
+    """`add` takes each decoded piece (or a whole answer); `size` counts the characters of it. `thoughts` counts the
+    pieces of thinking, which is kept for its provider alone: with calls, it wants to have it back.
 
-    An answer that costs something is heard to its end, whatever it says: what it costs is told behind it.
+    An answer that costs something is heard to its end, whatever it says: what it costs is told behind it. `charges`: in
+    USD by the server itself, whose word goes before the table's.
     """
 
-    def __init__(self, price: Price | None = None) -> None:
-        self._price = price
-        self._repeats = Repeats() if price is None or price == FREE else None
+    def __init__(self, price: Price | None = None, *, charges: bool = False) -> None:
+        self._price, self._charges = price, charges
+        self._repeats = Repeats() if not charges and (price is None or price == FREE) else None
         self._pieces, self._heard = 0, ""
         self.enough = False
         self.size = 0
@@ -171,6 +176,8 @@ class AnswerBuilder:
         self._text: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
+        self._thinking: dict[str, list[str]] = {}
+        self._details: list[dict[str, Any]] = []
         self._usage: dict[str, Any] = {}
         self._timings: dict[str, Any] = {}
         self._model = ""
@@ -183,6 +190,10 @@ class AnswerBuilder:
     @property
     def empty(self) -> bool:
         return not self._text and not self._calls
+
+    def error_in(self, piece: dict[str, Any]) -> object:
+        """What the server says has gone wrong, where this piece says that."""
+        return piece.get("error")
 
     def add(self, piece: dict[str, Any]) -> str:
         """Take one piece; gives the text that is new in it."""
@@ -197,10 +208,7 @@ class AnswerBuilder:
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             self._add_call(as_dict(call))
-        if thought := as_text(delta.get("reasoning_content")) or as_text(delta.get("reasoning")):
-            self.thoughts += 1
-            self.size += len(thought)
-            self._heard += thought
+        self._think(delta)
         text = _flatten(delta.get("content")) or as_text(delta.get("refusal"))
         if text:
             self._text.append(text)
@@ -208,6 +216,20 @@ class AnswerBuilder:
             self._heard += text
         self._listen()
         return text
+
+    def _think(self, delta: dict[str, Any]) -> None:
+        """Some servers tell one thought under two names."""
+        told = {name: text for name in THINKING if (text := as_text(delta.get(name)))}
+        for name, text in told.items():
+            self._thinking.setdefault(name, []).append(text)
+        if thought := next(iter(told.values()), ""):
+            self.thoughts += 1
+            self.size += len(thought)
+            self._heard += thought
+        details = delta.get("reasoning_details")
+        for detail in details if isinstance(details, list) else ():
+            self.size += len(str(detail))
+            _add_detail(self._details, as_dict(detail))
 
     def _listen(self) -> None:
         heard, self._heard = self._heard, ""
@@ -224,6 +246,9 @@ class AnswerBuilder:
         call = self._call_of(piece.get("index"), call_id, name, arguments if by_object else None)
         call.id = call.id or call_id
         call.name = call.name or name
+        if extra := as_dict(piece.get("extra_content")):
+            self.size += len(str(extra))
+            call.extra = extra
         if arguments:
             self.size += call.argue(arguments, by_object=by_object)
             self._heard += "" if by_object else arguments
@@ -262,23 +287,61 @@ class AnswerBuilder:
         )
         answer = ModelAnswer(
             content="".join(self._text), tool_calls=calls, finish_reason=self.finish_reason or "stop",
-            usage=self._counted(), duration_s=duration_s, model=self._model,
+            usage=self._counted(), duration_s=duration_s, model=self._model, reasoning=self._reasoning(),
         )  # fmt: skip
         return checked(answer, self.thoughts)
+
+    def _reasoning(self) -> Reasoning | None:
+        """The fields of the message that go back with it; nothing without a call, as no provider wants it then."""
+        if not self._calls:
+            return None
+        fields: dict[str, Any] = {name: "".join(texts) for name, texts in self._thinking.items()}
+        if self._details:  # which hold the text too
+            fields = {"reasoning_details": self._details}
+        if any(call.extra for call in self._calls):
+            fields["tool_calls"] = [{"extra_content": call.extra} if call.extra else {} for call in self._calls]
+        items = as_items([fields]) if fields else ()
+        return Reasoning(form="chat", items=items) if items else None
 
     def _counted(self) -> Usage:
         usage_of_server, timings = self._usage, self._timings
         details = as_dict(usage_of_server.get("prompt_tokens_details"))
-        cached = as_count(details.get("cached_tokens")) or as_count(timings.get("cache_n"))
+        cached = (
+            as_count(details.get("cached_tokens"))
+            or as_count(usage_of_server.get("prompt_cache_hit_tokens"))  # DeepSeek
+            or as_count(timings.get("cache_n"))
+        )
         prompt = as_count(usage_of_server.get("prompt_tokens")) or as_count(timings.get("prompt_n")) + cached
+        completion = (
+            as_count(usage_of_server.get("completion_tokens"))
+            or as_count(timings.get("predicted_n"))
+            or (self._pieces if self.enough else 0)
+        )
+        parts = as_dict(usage_of_server.get("completion_tokens_details"))
+        # Where nobody counts them, a piece is about a token; of a model that costs something nothing is guessed.
+        thinking = as_count(parts.get("reasoning_tokens")) or (self.thoughts if self._repeats is not None else 0)
         usage = Usage(
             prompt_tokens=prompt,
             cached_tokens=min(cached, prompt),
-            completion_tokens=as_count(usage_of_server.get("completion_tokens"))
-            or as_count(timings.get("predicted_n"))
-            or (self._pieces if self.enough else 0),
+            completion_tokens=completion,
+            thinking_tokens=min(thinking, completion),
         )
-        return usage.model_copy(update={"cost": self._price.cost(usage)}) if self._price else usage
+        written = min(as_count(details.get("cache_write_tokens")), prompt - usage.cached_tokens)
+        priced = self._price.priced(usage, written) if self._price else usage
+        cost = as_amount(usage_of_server.get("cost")) if self._charges else None
+        return priced if cost is None else priced.model_copy(update={"cost": cost})
+
+
+def _add_detail(details: list[dict[str, Any]], piece: dict[str, Any]) -> None:
+    """A text in pieces of one `index` grows; a signature may come behind it, alone. All else stands for itself."""
+    last, growing = details[-1] if details else {}, _GROWING.get(as_text(piece.get("type")), "")
+    same = last.get("type") == piece.get("type") and last.get("index") == piece.get("index") is not None
+    if not (growing and same):
+        details.append(dict(piece))
+        return
+    text = as_text(last.get(growing)) + as_text(piece.get(growing))
+    last |= {name: value for name, value in piece.items() if value is not None}
+    last[growing] = text
 
 
 def checked(answer: ModelAnswer, thoughts: int) -> ModelAnswer:

@@ -1,6 +1,7 @@
 """A model behind Anthropic's own API: the body of a request, its stream of events, and the adapter.
 
-https://docs.anthropic.com/en/api/messages and .../build-with-claude/streaming
+https://docs.anthropic.com/en/api/messages and .../build-with-claude/streaming. An answer with thinking goes back with
+the very blocks that it came in, signatures among them: .../build-with-claude/extended-thinking.
 """
 
 import json
@@ -8,12 +9,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
+from stockade.core.data import Data
+from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Reasoning, Usage
 from stockade.core.ports import OnText
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.pricing import FREE, Price
 from stockade.models.providers import is_near, is_own
-from stockade.models.replies import NotSupported, as_count, as_dict, as_text, parsed
+from stockade.models.replies import NotSupported, as_count, as_dict, as_items, as_text, parsed
 from stockade.models.settings import ModelContext
 from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.transport import ServedModel, Transport, reached
@@ -23,29 +25,111 @@ SCHEMA_TOOL = "answer"
 SCHEMA = "response_format"
 """The feature that a schema is, as http_errors.NotSupported names it."""
 _CACHED = {"cache_control": {"type": "ephemeral"}}
+THINKING_TOKENS = 32_768
+"""What an answer of a model that thinks has at least, where nobody bounds it and its server knows no less."""
+_BUDGETS = {"minimal": 1024, "low": 4096, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 31_744}
+"""Tokens to think in, of models that know no effort: https://docs.anthropic.com/en/docs/build-with-claude/effort."""
+_LEVELS = ("low", "medium", "high", "xhigh", "max")
+_THOUGHTS = ("thinking", "redacted_thinking")
 _NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _NOTHING = "(nothing)"
 
 
-def body(request: ModelRequest, model: str, refused: frozenset[str] = frozenset(), *, stream: bool = True) -> bytes:
-    """The whole request. `refused` are parameters that this model does not take."""
+class Abilities(Data):
+    """What Anthropic tells of a model's thinking; None where it was not asked, or did not say."""
+
+    adaptive: bool | None = None
+    budget: bool | None = None
+    off: bool | None = None
+    levels: tuple[str, ...] | None = None
+    max_tokens: int | None = None
+
+    @classmethod
+    def told(cls, about: Mapping[str, Any]) -> "Abilities":
+        """By `capabilities` of /v1/models/NAME."""
+        can = as_dict(about.get("capabilities"))
+        types, effort = as_dict(as_dict(can.get("thinking")).get("types")), as_dict(can.get("effort"))
+
+        def has(table: dict[str, Any], name: str) -> bool | None:
+            supported = as_dict(table.get(name)).get("supported")
+            return supported if isinstance(supported, bool) else None
+
+        levels = tuple(level for level in _LEVELS if has(effort, level))
+        return cls(
+            adaptive=has(types, "adaptive"), budget=has(types, "enabled"), off=has(types, "disabled"),
+            levels=levels if effort else None, max_tokens=as_count(about.get("max_tokens")) or None,
+        )  # fmt: skip
+
+
+def thinking(request: ModelRequest, can: Abilities) -> dict[str, Any]:
+    """How much it shall think, in fields of the request; `max_tokens` among them, which thinking counts towards."""
+    effort, asked = request.sampling.effort, request.sampling.max_tokens
+    bound = asked or DEFAULT_MAX_TOKENS
+    if effort is None:
+        return {"max_tokens": bound}
+    if effort == "none":
+        level = _level("low", can.levels) if can.off is False else None
+        off = {} if can.off is False else {"thinking": {"type": "disabled"}}
+        return {"max_tokens": bound, **off, **({"output_config": {"effort": level}} if level else {})}
+    fields: dict[str, Any] = {"max_tokens": bound if asked else min(THINKING_TOKENS, can.max_tokens or THINKING_TOKENS)}
+    if level := _level(effort, can.levels):
+        fields["output_config"] = {"effort": level}
+    if can.adaptive is not False:
+        return {"thinking": {"type": "adaptive"}, **fields}
+    budget = min(_BUDGETS[effort], fields["max_tokens"] - 1024)
+    if can.budget is False or budget < 1024 or not _begins_with_thinking(request.messages):
+        return fields
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}, **fields}
+
+
+def _level(effort: str, levels: Sequence[str] | None) -> str | None:
+    """The nearest that the model knows, below where there is one."""
+    wanted = _LEVELS.index("low" if effort == "minimal" else effort)
+    known = sorted(_LEVELS.index(level) for level in (_LEVELS if levels is None else levels))
+    below = [level for level in known if level <= wanted]
+    return _LEVELS[below[-1] if below else known[0]] if known else None
+
+
+def _begins_with_thinking(messages: Sequence[Message]) -> bool:
+    """Whether the turn that goes on may have thinking: its answers so far had it, or there was none yet."""
+    last = next((message for message in reversed(messages) if message.role in ("assistant", "user")), None)
+    if last is None or last.role == "user" or not last.tool_calls:
+        return True
+    return last.reasoning is not None and as_text(last.reasoning.items[0].get("type")) in _THOUGHTS
+
+
+def body(
+    request: ModelRequest, model: str, refused: frozenset[str] = frozenset(), *, stream: bool = True,
+    can: Abilities | None = None,
+) -> bytes:  # fmt: skip
+    """The whole request. `refused` are parameters that this model does not take; `can` is what it can."""
+    thought = thinking(request, can or Abilities())
+    fields: dict[str, Any] = {"model": model, "max_tokens": thought.pop("max_tokens")}
+    fields |= {name: value for name, value in thought.items() if name not in refused}
+    thinks = as_dict(fields.get("thinking")).get("type") in ("adaptive", "enabled")
     system = "\n\n".join(message.content for message in _leading_system(request.messages) if message.content.strip())
-    fields: dict[str, Any] = {"model": model, "max_tokens": request.sampling.max_tokens or DEFAULT_MAX_TOKENS}
     if system:
         fields["system"] = [{"type": "text", "text": system, **_CACHED}]
     fields["messages"] = messages(request.messages[len(_leading_system(request.messages)) :])
     tools = [_tool(tool) for tool in request.tools or ()]
-    if request.schema_ is not None and SCHEMA not in refused:
+    if request.schema_ is not None and SCHEMA not in refused and thinks:
+        # A call cannot be asked for while it thinks.
+        form = {"type": "json_schema", "schema": request.schema_}
+        fields["output_config"] = {**fields.get("output_config", {}), "format": form}
+    elif request.schema_ is not None and SCHEMA not in refused:
         about = "Give your answer."
         tools.append({"name": SCHEMA_TOOL, "description": about, "input_schema": request.schema_})
         fields["tool_choice"] = {"type": "tool", "name": SCHEMA_TOOL}
     if tools:
         fields["tools"] = tools
-    fields |= {name: value for name, value in _sampling(request).items() if name not in refused}
+    sampling = _sampling(request)
+    if thinks:  # which is drawn as the model was made for
+        sampling = {name: value for name, value in sampling.items() if name == "stop_sequences"}
+    fields |= {name: value for name, value in sampling.items() if name not in refused}
     if stream:
         fields["stream"] = True
     else:
-        fields = {name: fields[name] for name in ("model", "system", "messages", "tools", "tool_choice")
+        fields = {name: fields[name] for name in ("model", "system", "messages", "tools", "tool_choice", "thinking")
                   if name in fields}  # fmt: skip
     # A lone surrogate cannot be sent as UTF-8; "?" instead of a crash deep in the HTTP client.
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
@@ -100,8 +184,18 @@ def _blocks(message: Message, number: int, ids: dict[str, str]) -> list[dict[str
         if known is None:
             return [{"type": "text", "text": message.content if message.content.strip() else _NOTHING}]
         return [{"type": "tool_result", "tool_use_id": known, "content": message.content}]
-    blocks: list[dict[str, Any]] = [{"type": "text", "text": message.content}] if message.content.strip() else []
-    for position, call in enumerate(message.tool_calls or ()):
+    came, calls = _as_it_came(message), message.tool_calls or ()
+    uses = [block for block in came if block.get("type") == "tool_use"]
+    if came and len(uses) == len(calls):
+        ids |= {str(call.get("id")): as_text(use.get("id")) for call, use in zip(calls, uses, strict=True)}
+        return came
+    blocks = [block for block in came if block.get("type") in _THOUGHTS]
+    blocks += [
+        {"type": "image", "source": {"type": "base64", "media_type": image.media_type, "data": image.base64}}
+        for image in message.images
+    ]
+    blocks += [{"type": "text", "text": message.content}] if message.content.strip() else []
+    for position, call in enumerate(calls):
         call_id = str(call.get("id"))
         ids[call_id] = f"{_NO_ID.sub('_', call_id)[:40]}_{number}_{position}"
         function = call.get("function") or {}
@@ -109,6 +203,14 @@ def _blocks(message: Message, number: int, ids: dict[str, str]) -> list[dict[str
             {"type": "tool_use", "id": ids[call_id], "name": function.get("name"), "input": _input(function)}
         )  # fmt: skip
     return blocks or [{"type": "text", "text": _NOTHING}]
+
+
+def _as_it_came(message: Message) -> list[dict[str, Any]]:
+    """Its blocks, but for texts that are empty: those are sent by Anthropic and not taken by it."""
+    if message.reasoning is None or message.reasoning.form != "anthropic":
+        return []
+    return [dict(block) for block in message.reasoning.items
+            if block.get("type") != "text" or as_text(block.get("text")).strip()]  # fmt: skip
 
 
 def _input(function: dict[str, Any]) -> dict[str, Any]:
@@ -145,6 +247,7 @@ class AnthropicBuilder(AnswerBuilder):
         self._repeats = None
         self._schema, self._spent = schema, price or FREE
         self._kinds: dict[int, str] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
         self._counts: dict[str, Any] = {}
 
     def add(self, piece: dict[str, Any]) -> str:
@@ -174,6 +277,7 @@ class AnthropicBuilder(AnswerBuilder):
         if kind == "tool_use" and self._schema and name == SCHEMA_TOOL:
             kind = "answer"
         self._kinds.setdefault(index, kind)
+        self._blocks.setdefault(index, dict(block))
         if kind == "tool_use":
             function = {"name": name} | ({"arguments": json.dumps(args, ensure_ascii=False)} if args else {})
             return self._piece({"tool_calls": [{"index": index, "id": block.get("id"), "function": function}]})
@@ -182,6 +286,12 @@ class AnthropicBuilder(AnswerBuilder):
         return self._grow(index, block)
 
     def _grow(self, index: int, more: dict[str, Any]) -> str:
+        block = self._blocks.setdefault(index, {})
+        if as_text(more.get("type")).endswith("_delta"):
+            for name in ("text", "thinking", "signature", "partial_json"):
+                if isinstance(piece := more.get(name), str):
+                    block[name] = f"{as_text(block.get(name))}{piece}"
+        self.size += len(as_text(more.get("signature"))) + len(as_text(more.get("data")))
         if arguments := as_text(more.get("partial_json")):
             call = {"index": index, "function": {"arguments": arguments}}
             kinds: dict[str, dict[str, Any]] = {"answer": {"content": arguments}, "tool_use": {"tool_calls": [call]}}
@@ -197,16 +307,33 @@ class AnthropicBuilder(AnswerBuilder):
             self.finish_reason = "stop"
         return super().answer(duration_s)
 
+    def _reasoning(self) -> Reasoning | None:
+        """All blocks of an answer with thinking, where calls are to be answered."""
+        blocks = [_whole(self._blocks[index]) for index in sorted(self._blocks)]
+        if self._schema or not self._calls or not any(block.get("type") in _THOUGHTS for block in blocks):
+            return None
+        items = as_items(blocks)
+        return Reasoning(form="anthropic", items=items) if items else None
+
     def _counted(self) -> Usage:
         """`input_tokens` of theirs are those after the last place in the cache: ours are all of them."""
         cached = as_count(self._counts.get("cache_read_input_tokens"))
         written = as_count(self._counts.get("cache_creation_input_tokens"))
+        completion = as_count(self._counts.get("output_tokens"))
+        thought = as_count(as_dict(self._counts.get("output_tokens_details")).get("thinking_tokens"))
         usage = Usage(
             prompt_tokens=as_count(self._counts.get("input_tokens")) + cached + written,
             cached_tokens=cached,
-            completion_tokens=as_count(self._counts.get("output_tokens")),
+            completion_tokens=completion,
+            thinking_tokens=min(thought, completion),
         )
-        return usage.model_copy(update={"cost": self._spent.cost(usage, written)})
+        return self._spent.priced(usage, written)
+
+
+def _whole(block: dict[str, Any]) -> dict[str, Any]:
+    """A block that has come to its end, the input of its call read."""
+    spelled = block.pop("partial_json", None)
+    return block if spelled is None else {**block, "input": as_dict(parsed(spelled))}
 
 
 VERSION = "2023-06-01"
@@ -216,7 +343,7 @@ DEFAULT_WINDOW = 200_000
 def open_served(name: str, context: ModelContext) -> "AnthropicModel":
     """One of Anthropic's, or of who speaks its API. UsageError where an address or key is missing."""
     address, price = reached(name, context)
-    return AnthropicModel(address.base_url, name, headers=address.headers, price=price)
+    return AnthropicModel(address.base_url, name, headers=address.headers, price=price, on_progress=context.on_progress)
 
 
 class AnthropicModel(ServedModel):
@@ -242,19 +369,38 @@ class AnthropicModel(ServedModel):
         self._guard = SpecialTokenGuard() if is_near(transport.url) else None
         self._asked = f"{transport.url}/v1/messages"
         self._refused: frozenset[str] = frozenset()
+        self._can = Abilities()
         self._counts = True
         local = is_own(transport.url)
         window = price.window if price and price.window else DEFAULT_WINDOW
         info = ModelInfo(
             name=model, provider="anthropic", local=local, native_tools=not local, priced=local or price is not None,
-            context_window=None if local else window,
+            context_window=None if local else window, sees=price.images if price and not local else None,
+            sources=price.told if price and not local else {},
         )  # fmt: skip
         super().__init__(transport, info)
+        self._listing = f"{transport.url}/v1/models?limit=1000"
 
     async def _learn(self) -> None:
         about = await self._transport.tell(f"{self._transport.url}/v1/models/{self._model}")
         if window := as_count(about.get("max_input_tokens")):
             self._info = self._info.model_copy(update={"context_window": window})
+        sees = as_dict(as_dict(about.get("capabilities")).get("image_input")).get("supported")
+        if isinstance(sees, bool):
+            sources = {**self._info.sources, "sees": "the server's /v1/models"}
+            self._info = self._info.model_copy(update={"sees": sees, "sources": sources})
+        self._can = Abilities.told(about)
+
+    def _without(self, feature: str, request: ModelRequest) -> bool:
+        """Whether there is another way to ask, without `feature`."""
+        if feature == "thinking" and (self._can.adaptive, self._can.budget) != (False, False):
+            older = self._can.adaptive is not False and self._can.budget is not False
+            self._can = self._can.model_copy(update={"adaptive": False, **({} if older else {"budget": False})})
+            return True
+        if feature in self._refused or (feature == SCHEMA and request.schema_ is None):
+            return False
+        self._refused |= {"output_config" if feature == "effort" else feature}
+        return True
 
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
         def builder() -> AnthropicBuilder:
@@ -262,22 +408,23 @@ class AnthropicModel(ServedModel):
 
         asked = self._guard.request(request) if self._guard else request
         while True:
+            sent = self._forgotten.without(asked)
             try:
                 answer = await self._transport.ask(
-                    self._asked, body(asked, self._model, self._refused), builder, on_text
+                    self._asked, body(sent, self._model, self._refused, can=self._can), builder, on_text
                 )
                 return self._guard.answer(answer) if self._guard else answer
             except NotSupported as error:
-                if error.feature in self._refused or (error.feature == SCHEMA and request.schema_ is None):
+                if not self._left_out(error, sent, self._without):
                     raise
-                self._refused |= {error.feature}
 
     async def count(self, request: ModelRequest) -> int | None:
         """See loop.window.CountsTokens."""
         if not self._counts:
             return None
-        asked = self._guard.request(request) if self._guard else request
-        reported = await self._transport.tell(f"{self._asked}/count_tokens", body(asked, self._model, stream=False))
+        asked = self._forgotten.without(self._guard.request(request) if self._guard else request)
+        question = body(asked, self._model, self._refused, stream=False, can=self._can)
+        reported = await self._transport.tell(f"{self._asked}/count_tokens", question)
         tokens = as_count(reported.get("input_tokens"))
         self._counts = bool(tokens)
         return tokens or None

@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 from platformdirs import user_cache_path
 
-from stockade.core.messages import ModelAnswer
+from stockade.core.messages import ModelAnswer, Reasoning
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.pricing import Price
 from stockade.models.replies import as_dict, as_text
@@ -105,7 +105,10 @@ class CompletionBuilder(AnswerBuilder):
         numbered = tuple(
             {"id": f"call_{number}", "type": "function", "function": call} for number, call in enumerate(calls, 1)
         )
-        return answer.model_copy(update={"content": spoken, "tool_calls": numbered, "finish_reason": "tool_calls"})
+        thinking = "".join(self._thinking.get("reasoning_content", ()))
+        reasoning = Reasoning(form="chat", items=({"reasoning_content": thinking},)) if thinking else None
+        update = {"content": spoken, "tool_calls": numbered, "finish_reason": "tool_calls", "reasoning": reasoning}
+        return answer.model_copy(update=update)
 
 
 def calls_in(text: str, tools: Sequence[Mapping[str, Any]] = ()) -> tuple[str, list[dict[str, str]]]:

@@ -1,11 +1,16 @@
-"""Two models as one, in two roles: the smart one acts, the fast one shortens."""
+"""Several models as one: the run's own, those that it goes on with where that cannot be asked, a stronger one for where
+it is stuck, and a fast one that shortens.
+"""
 
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any, Self
 
-from stockade.core.errors import ModelFailed
+from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable
 from stockade.core.messages import REPEATS, Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model, OnText
+from stockade.core.text import one_line
 
 SUMMARY_TOKENS = 300
 MAX_SHORTENED_CHARS = 16_000
@@ -16,47 +21,139 @@ _SYSTEM = (
 )
 
 
-class SmartAndFast:
-    """Implements core.ports.Model by `smart`, and loop.window.Shortens by `fast`, which may be on another server."""
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A model by its full name, made when it is first needed: a file is not fetched, nor a server asked, before.
+    `prefix` is of the variables that say where it is.
+    """
 
-    def __init__(self, smart: Model, fast: Model) -> None:
-        self._smart, self.fast, self._stack = smart, fast, AsyncExitStack()
+    name: str
+    make: Callable[[], Awaitable[Model]]
+    prefix: str = ""
+
+
+class ModelTeam:
+    """Implements core.ports.Model by `own`, whose full name is `name`, and loop.window.Shortens by `fast`.
+
+    What cannot be asked is left for the next of `fallbacks` until the end of the run; its tries are spent by then. What
+    a request wants of a stronger model (`Sampling.smart`) is asked of `smart`. An answer of another one than `own` says
+    who gave it, and why: `by` and `why`.
+    """
+
+    def __init__(
+        self,
+        own: Model,
+        name: str = "",
+        *,
+        fast: Model | None = None,
+        smart: Member | None = None,
+        fallbacks: Sequence[Member] = (),
+    ) -> None:
+        self.own, self.fast, self._smart, self._fallbacks = own, fast, smart, tuple(fallbacks)
+        self._names = (name, *(one.name for one in fallbacks))
+        self._stack, self._open = AsyncExitStack(), dict[str, Model]()
+        self._at, self._why, self._without_smart = 0, "", False
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Those that may be asked as `own` is."""
+        return (*self._fallbacks, *((self._smart,) if self._smart else ()))
 
     @property
     def info(self) -> ModelInfo:
-        return self._smart.info
+        """Of the one that is asked now."""
+        return (self.own if not self._at else self._open[self._names[self._at]]).info
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._smart)
-            await stack.enter_async_context(self.fast)
-            self._stack = stack.pop_all()
+        self._at, self._why, self._without_smart, self._open = 0, "", False, {}
+        async with AsyncExitStack() as self._stack:
+            if self.fast is not None:
+                await self._stack.enter_async_context(self.fast)
+            try:
+                await self._stack.enter_async_context(self.own)
+            except ModelFailed as error:
+                await self._next(error)
+            self._stack = self._stack.pop_all()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
         await self._stack.__aexit__(*error)
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
-        return await self._smart.ask(request, on_text)
+        """See core.ports.Model. Raises as the last that there is, with what was wrong with those before."""
+        if request.sampling.smart and (answer := await self._ask_smart(request, on_text)) is not None:
+            return answer
+        while True:
+            model, name = self._now
+            try:
+                answer = await model.ask(request, on_text)
+            except ContextExceeded:
+                raise
+            except ModelFailed as error:
+                await self._next(error)
+            else:
+                return answer.model_copy(update={"by": name, "why": self._why}) if self._at else answer
+
+    @property
+    def _now(self) -> tuple[Model, str]:
+        name = self._names[self._at]
+        return (self._open[name] if self._at else self.own), name
+
+    async def _next(self, error: ModelFailed) -> None:
+        """Goes on with the next that can be entered; raises what was wrong with the last where there is none."""
+        while True:
+            self._why = "; ".join(filter(None, (self._why, _reason(self._names[self._at], error))))
+            if self._at + 1 == len(self._names):
+                if self._at:
+                    raise ModelUnavailable(self._why, error.hint) from error
+                raise error
+            member = self._fallbacks[self._at]
+            self._at += 1
+            try:
+                await self._entered(member)
+            except ModelFailed as failed:
+                error = failed
+            else:
+                return
+
+    async def _entered(self, member: Member) -> Model:
+        if member.name not in self._open:
+            self._open[member.name] = await self._stack.enter_async_context(await member.make())
+        return self._open[member.name]
+
+    async def _ask_smart(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer | None:
+        """None where it cannot be asked: the run goes on without."""
+        if self._smart is None or self._without_smart:
+            return None
+        try:
+            answer = await (await self._entered(self._smart)).ask(request, on_text)
+        except ContextExceeded:
+            return None
+        except ModelFailed:
+            self._without_smart = True
+            return None
+        return answer.model_copy(update={"by": self._smart.name, "why": "the run was stuck"})
 
     async def count(self, request: ModelRequest) -> int | None:
-        """Tokens of a request as the smart model counts them; None where it cannot."""
-        counted = getattr(self._smart, "count", None)
+        """Tokens of a request as the one that is asked now counts them; None where it cannot."""
+        counted = getattr(self._now[0], "count", None)
         return None if counted is None else await counted(request)
 
     def skip(self, answers: int) -> None:
         """Of a script: its answers up to there were given before."""
-        if (skip := getattr(self._smart, "skip", None)) is not None:
+        if (skip := getattr(self.own, "skip", None)) is not None:
             skip(answers)
 
     async def shorten(self, text: str) -> ModelAnswer | None:
-        """`text` in a few lines; None when the fast model cannot be asked, no words when it said nothing of use.
+        """`text` in a few lines; None when no fast model can be asked, no words when it said nothing of use.
 
         The run can do without.
         """
         if len(text) > MAX_SHORTENED_CHARS:
             half = MAX_SHORTENED_CHARS // 2
             text = f"{text[:half]}\n[...]\n{text[-half:]}"
+        if self.fast is None:
+            return None
         request = ModelRequest(
             messages=(Message(role="system", content=_SYSTEM), Message(role="user", content=text)),
             sampling=Sampling(temperature=0.0, max_tokens=SUMMARY_TOKENS),
@@ -66,3 +163,7 @@ class SmartAndFast:
         except ModelFailed:
             return None
         return answer.model_copy(update={"content": ""}) if answer.finish_reason == REPEATS else answer
+
+
+def _reason(name: str, error: ModelFailed) -> str:
+    return one_line(f"{name}: {error.message}" if name else error.message, 300)

@@ -12,9 +12,11 @@ import os
 import re
 import socket
 import ssl
+import time
 import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
@@ -24,7 +26,7 @@ import httpx2
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.text import one_line
 from stockade.models.providers import is_own
-from stockade.models.replies import NotSupported, Refused, as_count, as_dict, parsed
+from stockade.models.replies import OWN_THINKING, NoSuchModel, NotSupported, Refused, as_count, as_dict, parsed
 
 KEEP_S = 4.0
 """How long a connection is kept for the next question: uvicorn and node close theirs after five seconds of silence, and
@@ -245,10 +247,19 @@ _TOO_LONG = tuple(
         r"`?inputs`? tokens \+ `?max_new_tokens`? must be <= (?P<window>\d+)",
         r"tokens to keep from the initial prompt is greater than the context length",
         r"context (?:size|length|window)[^.]{0,40} (?:exceeded|overflow)|exceeds? the (?:available )?context",
+        r"input token count \(?(?P<tokens>\d+)\)? exceeds the maximum number of tokens allowed \(?(?P<window>\d+)\)?",
         r"input (?:tokens exceed|length exceeds|is longer than)[^.]{0,60}(?:limit|context|maximum)",
     )
 )
+_HELD_BACK_CODES = {"invalid_prompt", "bio_policy", "misalignment_policy_violation"}
 _NO_MONEY = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low", re.IGNORECASE)
+# A wrong key is a wrong request to Google; 403 may be about a country, or an API that is switched off.
+_NO_KEY = re.compile(r"api.?key (?:not valid|not found|expired|is invalid)|api_key_invalid", re.IGNORECASE)
+_NOT_HERE = re.compile(r"country, region|location is not supported|has not been used in project|is disabled|"
+                       r"\bvpn\b", re.IGNORECASE)  # fmt: skip
+# llama.cpp's router, OpenAI's projects, OpenRouter.
+_NO_MODEL = re.compile(r"model_not_found|\bmodel\b.{0,120}\bnot found|does not have access to model|"
+                       r"is not a valid model id", re.IGNORECASE)  # fmt: skip
 _NO_SYSTEM = re.compile(r"system role (?:is )?not supported|no system role|'?system'? role is not allowed|"
                         r"conversation roles must alternate|only user(?:,| and) assistant", re.IGNORECASE)  # fmt: skip
 # llama.cpp (two), vLLM's xgrammar and outlines, OpenAI and Ollama.
@@ -257,11 +268,25 @@ _NO_SCHEMA = re.compile(r"failed to (?:parse|compile|load|build) (?:the )?(?:jso
                         r"(?:invalid|unsupported|unrecogni[sz]ed) (?:json )?schema(?! for function)",
                         re.IGNORECASE)  # fmt: skip
 _REFUSED = re.compile(r"unsupported|not supported|unknown|unrecogni[sz]ed|unexpected|deprecated|not permitted|"
-                      r"not allowed|not support\b", re.IGNORECASE)  # fmt: skip
+                      r"not allowed|not support\b|may only be set|must be (?:set to )?1\b|extra inputs?\b",
+                      re.IGNORECASE)  # fmt: skip
 _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "presence_penalty", "typical_p",
              "frequency_penalty", "stop", "stream_options", "max_tokens", "max_completion_tokens", "cache_prompt",
              "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
-             "dry_allowed_length"}  # fmt: skip
+             "dry_allowed_length", "max_output_tokens", "include", "reasoning_effort", "chat_template_kwargs",
+             "effort", "output_config", "thinking", "reasoning_content", "reasoning", "reasoning_details"}  # fmt: skip
+# Anthropic (four), OpenAI (four), Gemini: thinking that came back is not what they had sent.
+_THINKING_REFUSED = re.compile(
+    "|".join((
+        r"invalid .?signature.? in .?thinking",
+        r"thinking.{0,40} blocks in the latest assistant message cannot be modified",
+        r"expected .?thinking.?,? or .?redacted_thinking",
+        r"thinking is disabled.{0,80}cannot contain .?(?:redacted_)?thinking",
+        r"encrypted content .{0,200}could not be (?:verified|decrypted|parsed)|invalid_encrypted_content",
+        r"provided without its required .{0,20}(?:item|reasoning)|item with id .{0,80} not found",
+        r"thought.?signature.{0,40}(?:is not valid|invalid|corrupted)|corrupted thought.?signature",
+    )), re.IGNORECASE,
+)  # fmt: skip
 _PASSING = {408, 409, 425, 429}
 
 
@@ -274,12 +299,18 @@ def from_status(
     reply = _line(error.get("message")) or _line(body.decode(errors="replace"))
     if too_long := _too_long(error, reply):
         return too_long
-    if status in (401, 403):
+    if status in (400, 404, 422) and _THINKING_REFUSED.search(f"{error.get('code')} {reply}"):
+        return NotSupported(f"{server} does not take back its own thinking ({status}): {reply}", OWN_THINKING)
+    if _NO_MODEL.search(f"{error.get('code')} {reply}") and status in (400, 403):
+        return _not_found(server, model, reply, path, status)
+    if status == 401 or (status == 403 and not _NOT_HERE.search(reply)) or (status == 400 and _NO_KEY.search(reply)):
         return ModelUnavailable(f"{server} refused the key ({status}): {reply}", key_hint)
+    if status == 403:
+        return ModelUnavailable(f"{server} does not serve you ({status}): {reply}", "choose another --model")
     if status == 402 or _NO_MONEY.search(f"{error.get('code')} {error.get('type')} {reply}"):
         return ModelUnavailable(f"{server} wants to be paid ({status}): {reply}", "look at the account's balance")
     if status == 404:
-        return _not_found(server, model, reply, path)
+        return _not_found(server, model, reply, path, status)
     if status >= 400 and _NO_SYSTEM.search(reply):
         return NotSupported(f"{server}: {reply}", "system")
     if (status in (400, 422) or status >= 500) and _NO_SCHEMA.search(reply):
@@ -288,18 +319,18 @@ def from_status(
         return NotSupported(f"{server} does not take {refused} ({status}): {reply}", refused)
     if status in _PASSING or status >= 500:
         word = "is busy" if status in (429, 529) else "failed"
-        return ModelOverloaded(f"{server} {word} ({status}): {reply}", retry_after_s=_retry_after(headers))
+        return ModelOverloaded(f"{server} {word} ({status}): {reply}", retry_after_s=retry_after(headers, time.time()))
     return Refused(f"{server} refused the request ({status}): {reply}")
 
 
-def _not_found(server: str, model: str, said: str, path: str) -> ModelUnavailable:
+def _not_found(server: str, model: str, said: str, path: str, status: int) -> ModelUnavailable:
     """A server that says nothing of a model may have none of this API at this address."""
     if re.search("model|deployment", said, re.IGNORECASE) or model in said:
-        return ModelUnavailable(f"{server} has no model '{model}' (404): {said}", "name one that the server lists")
+        return NoSuchModel(f"{server} has no model '{model}' ({status}): {said}", "name one that the server lists")
     versioned = re.search(r"/v\d", path)
     other = f"no model API at {path}" if versioned else "the address lacks /v1"
-    return ModelUnavailable(
-        f"{server} has no model '{model}', or {other} (404): {said}",
+    return NoSuchModel(
+        f"{server} has no model '{model}', or {other} ({status}): {said}",
         f"name one that the server lists, or {'look at' if versioned else 'add /v1 to'} the address",
     )
 
@@ -308,11 +339,14 @@ def from_stream(error: object, server: str) -> ModelFailed:
     """The error for `{"error": ...}` amid a stream."""
     fields = error if isinstance(error, dict) else {"message": str(error)}
     reply = _line(fields.get("message")) or _line(str(fields))
+    if fields.get("code") in _HELD_BACK_CODES:
+        return ModelUnavailable(f"{server} does not answer this: {reply}", "say the task in other words")
     return _too_long(fields, reply) or ModelOverloaded(f"{server} broke off: {reply}")
 
 
 def _error_of(body: bytes) -> dict[str, Any]:
-    reply = as_dict(parsed(body))
+    told = parsed(body)
+    reply = as_dict(told[0] if isinstance(told, list) and told else told)  # Google puts it into a list
     error = reply.get("error", reply)
     return error if isinstance(error, dict) else {"message": error}
 
@@ -340,13 +374,21 @@ def _refused(error: dict[str, Any], said: str) -> str | None:
     return next((word for word in names if word in _OPTIONAL), None)
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds of Retry-After; the form with a date is left to our own back-off."""
+def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+    """Seconds to wait, by `retry-after-ms` (OpenAI, Azure) or Retry-After, in seconds or as a date (RFC 9110, 10.2.3).
+
+    `now` is UNIX seconds. None where there is neither, or nobody can read it.
+    """
+    for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        with suppress(ValueError):
+            seconds = float(headers.get(name, "")) / scale
+            if math.isfinite(seconds):
+                return max(0.0, seconds)
     try:
-        seconds = float(headers.get("retry-after", ""))
-    except ValueError:
+        when = parsedate_to_datetime(headers.get("retry-after", ""))
+        return max(0.0, when.timestamp() - now)
+    except (ValueError, OverflowError):
         return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def _line(text: object) -> str:

@@ -28,7 +28,7 @@ _NUM_CTX = re.compile(r"^num_ctx\s+(\d{1,15})\s*$", re.MULTILINE)
 
 @dataclass
 class Facts:
-    """`told`: counts by their names in core.messages.ModelInfo (`context_window` in tokens, `parameters`), and
+    """`told`: facts by their names in core.messages.ModelInfo (`context_window` in tokens, `parameters`, `sees`), and
     `sources`, which address told each. `lacks` are roles that the template does not have: `system`, `tools`.
 
     `elsewhere`: the server on this machine hands what it is asked to another one. `props` is llama.cpp's own
@@ -46,6 +46,11 @@ class Facts:
         """Instead of what was told before; nothing where there is no count."""
         if count:
             self.told[name], self.sources[name] = count, source
+
+    def see(self, sees: object, source: str) -> None:
+        """Whether the model takes images; nothing where that is not told."""
+        if isinstance(sees, bool):
+            self.told["sees"], self.sources["sees"] = sees, source
 
     def advise(self, server: str, model: str, trained: int, how: str) -> None:
         """`trained` is the window that the model was made for, 0 where nobody says."""
@@ -67,6 +72,9 @@ async def learn(transport: Transport, dialect: Dialect, model: str, query: str =
     windows = (row.get("max_model_len"), row.get("context_window"), meta.get("n_ctx"), meta.get("n_ctx_train"))
     facts.tell("context_window", next(filter(None, map(as_count, windows)), 0), listing)
     facts.tell("parameters", as_count(meta.get("n_params")), listing)
+    takes = as_dict(row.get("architecture")).get("input_modalities")
+    facts.see("image" in takes if isinstance(takes, list) else None, listing)
+    facts.see(as_dict(row.get("capabilities")).get("vision"), listing)
     if dialect.llama_cpp:
         _from_props(await transport.tell(f"{root}/props"), facts)
     elif dialect.server == "ollama":
@@ -80,6 +88,7 @@ def _from_props(props: dict[str, Any], facts: Facts) -> None:
     """llama.cpp: the window of one slot, and what its template can do."""
     window = as_count(as_dict(props.get("default_generation_settings")).get("n_ctx"))
     facts.tell("context_window", window, "the server's /props")
+    facts.see(as_dict(props.get("modalities")).get("vision"), "the server's /props")
     facts.props = props
     caps = as_dict(props.get("chat_template_caps"))
     can = {"system": caps.get("supports_system_role")}
@@ -94,6 +103,8 @@ async def _from_lm_studio(transport: Transport, root: str, model: str, facts: Fa
     """
     about = await transport.tell(f"{root}/api/v0/models/{model}")
     facts.tell("context_window", as_count(about.get("loaded_context_length")), "LM Studio's /api/v0/models")
+    kind = as_text(about.get("type"))
+    facts.see(kind == "vlm" if kind else None, "LM Studio's /api/v0/models")
     facts.advise("LM Studio", model, as_count(about.get("max_context_length")), "load it with a larger one")
     rows = _rows(await transport.tell(f"{root}/api/v1/models"), "models")
     size = next((as_text(row.get("params_string")) for row in rows if row.get("key") == model), "")
@@ -119,6 +130,8 @@ async def _from_ollama(transport: Transport, root: str, model: str, facts: Facts
     facts.tell("context_window", next(filter(None, map(as_count, loaded)), 0), "Ollama's /api/ps")
     size = parse_size_label(as_text(as_dict(about.get("details")).get("parameter_size")))
     facts.tell("parameters", as_count(metadata.get("general.parameter_count")) or size, "Ollama's /api/show")
+    capabilities = about.get("capabilities")
+    facts.see("vision" in capabilities if isinstance(capabilities, list) else None, "Ollama's /api/show")
     facts.advise("ollama", model, trained, "OLLAMA_CONTEXT_LENGTH=N ollama serve")
     facts.elsewhere = bool(about.get("remote_host"))
 
@@ -128,14 +141,16 @@ def _rows(listing: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-_Question = tuple[str, bytes, Callable[[], AnswerBuilder]]
+Question = tuple[str, bytes, Callable[[], AnswerBuilder]]
 """Address, body, and what takes the answer."""
 
 
-def open_served(name: str, context: ModelContext) -> "OpenAIModel":
-    """A model on a server that runs already. UsageError where its address or key is missing."""
+def open_served(name: str, context: ModelContext, kind: type["OpenAIModel"] | None = None) -> "OpenAIModel":
+    """A model on a server that runs already. UsageError where its address or key is missing. `kind`: how it is
+    asked.
+    """
     address, price = reached(name, context)
-    return OpenAIModel(
+    return (kind or OpenAIModel)(
         address.base_url, name, provider=context.provider, headers=address.headers, query=address.query,
         dialect=address.dialect, price=price, native_tools=address.native_tools,
         on_progress=context.on_progress, key_hint=address.key_hint,
@@ -150,6 +165,8 @@ class OpenAIModel(ServedModel):
     costs, which is nothing on this machine. `native_tools`: known to have them. `on_progress` hears of a window that is
     small. `rest` goes to the Transport.
     """
+
+    path = "chat/completions"
 
     def __init__(
         self,
@@ -167,7 +184,7 @@ class OpenAIModel(ServedModel):
         on_progress: OnProgress = silent,
         **rest: Any,
     ) -> None:
-        transport = Transport(base_url, model, {**bearer(api_key), **(headers or {})}, **rest)
+        transport = Transport(base_url, model, {**bearer(api_key), **(headers or {})}, on_progress=on_progress, **rest)
         self._url, self._query = transport.url, query
         self._model = model
         self._dialect = dialect or Dialect()
@@ -177,14 +194,15 @@ class OpenAIModel(ServedModel):
         self._payload = PayloadCache()
         self._in_tokens: TokenPrompt | None = None
         self._begun = False
-        self._asked = f"{self._url}/chat/completions{query}"
+        self._asked = f"{self._url}/{self.path}{query}"
         local = is_own(self._url)
         self._price = price or (FREE if local else None)
         self._counts = self._dialect.llama_cpp or self._dialect.server == "vllm"
         info = ModelInfo(
-            name=model, provider=provider, local=local, native_tools=native_tools, priced=self._price is not None,
-            context_window=price.window if price else None,
-            sources={"context_window": "the price table"} if price and price.window else {},
+            name=model, provider=provider, local=local, native_tools=native_tools,
+            priced=self._price is not None or self._dialect.charges,
+            context_window=price.window if price else None, sees=price.images if price else None,
+            sources=price.told if price else {},
         )  # fmt: skip
         super().__init__(transport, info)
 
@@ -210,26 +228,35 @@ class OpenAIModel(ServedModel):
         # question of a conversation owes nothing to the one before it.
         afresh = request.sampling.seed is not None and not self._begun
         while True:
+            sent = self._forgotten.without(request)
             try:
-                url, body, builder = await self._in_tokens_of(request, afresh) or self._in_text(request, afresh)
+                url, body, builder = await self._in_tokens_of(sent, afresh) or self._in_text(sent, afresh)
                 answer = await self._transport.ask(url, body, builder, on_text)
                 self._begun = True
                 return self._guard.answer(answer) if self._guard and url == self._asked else answer
             except NotSupported as error:
-                changed = self._dialect.without(error.feature)
-                if changed is None or (error.feature == "response_format" and request.schema_ is None):
+                if not self._left_out(error, sent, self._without):
                     raise
-                self._dialect = changed
 
-    def _in_text(self, request: ModelRequest, afresh: bool) -> _Question:
+    def _without(self, feature: str, request: ModelRequest) -> bool:
+        """Whether there is another way to ask, without `feature`."""
+        changed = self._dialect.without(feature)
+        if changed is None or (feature == "response_format" and request.schema_ is None):
+            return False
+        self._dialect = changed
+        return True
+
+    def _in_text(self, request: ModelRequest, afresh: bool) -> Question:
         asked = self._guard.request(request) if self._guard else request
         body = self._payload.body(asked, self._model, self._dialect, self._slot, afresh=afresh)
-        return self._asked, body, partial(AnswerBuilder, self._price)
+        return self._asked, body, partial(AnswerBuilder, self._price, charges=self._dialect.charges)
 
-    async def _in_tokens_of(self, request: ModelRequest, afresh: bool) -> _Question | None:
+    async def _in_tokens_of(self, request: ModelRequest, afresh: bool) -> Question | None:
         """For llama.cpp; None where it cannot be had."""
         refused = self._dialect.refused
-        if self._in_tokens is None or (prompt := await self._in_tokens.prompt(request, refused)) is None:
+        if self._in_tokens is None or any(message.images for message in request.messages):  # which are no text
+            return None
+        if (prompt := await self._in_tokens.prompt(request, refused)) is None:
             return None
         constraint: dict[str, Any] = {}
         if request.schema_ is not None and "response_format" not in refused:
@@ -249,6 +276,8 @@ class OpenAIModel(ServedModel):
 
     async def count(self, request: ModelRequest) -> int | None:
         """See loop.window.CountsTokens."""
+        if any(message.images for message in request.messages):
+            return None
         if self._in_tokens is not None and (prompt := await self._in_tokens.prompt(request, self._dialect.refused)):
             return prompt[0].count(",") + 1
         if not self._counts:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
 from stockade.core.data import Data
-from stockade.core.messages import Message, ModelRequest, Sampling
+from stockade.core.messages import Message, ModelRequest, Sampling, joined
+from stockade.core.settings import Effort
 
 T = TypeVar("T")
 
@@ -77,12 +78,13 @@ class RoleAdapter:
             calls = None
         last = self._sent[-1] if self._sent else None
         if last is not None and last.role == role and role != "tool" and not last.tool_calls and not calls:
-            self._sent[-1] = Message(role=role, content=f"{last.content}\n\n{content}")
+            self._sent[-1] = joined(last, message.model_copy(update={"content": content}))
         elif (role, content, calls) == (message.role, message.content, message.tool_calls):
             self._sent.append(message)
         else:
             known = message.tool_call_id if role == "tool" else None
-            self._sent.append(Message(role=role, content=content, tool_calls=calls, tool_call_id=known))
+            changed = {"role": role, "content": content, "tool_calls": calls, "tool_call_id": known}
+            self._sent.append(message.model_copy(update=changed))
 
 
 def described(tools: Sequence[dict[str, Any]]) -> str:
@@ -110,13 +112,19 @@ class Dialect(Data):
 
     `extended_sampling`: top_k, min_p and the like are understood. `llama_cpp`: cache_prompt, id_slot and all of its
     sampling are. `server` tells its window and counts tokens in its own way. `refused` are parameters that this model
-    does not take, and `system` or `tools` where its template has no such role.
+    does not take, and `system` or `tools` where its template has no such role. `effort` is how a reasoning effort is
+    said; `responses`: by /v1/responses, where the user says nothing else; `thinks_always`: each message of the model
+    has to have its thinking, an empty one where it had none. `charges`: its `usage.cost` is what it took, in USD.
     """
 
     extended_sampling: bool = True
     llama_cpp: bool = False
     max_tokens_key: str = "max_tokens"
     server: Literal["", "ollama", "lm-studio", "vllm"] = ""
+    effort: Literal["reasoning_effort", "reasoning", "template", "thinking"] = "reasoning_effort"
+    responses: bool = False
+    thinks_always: bool = False
+    charges: bool = False
     refused: frozenset[str] = frozenset()
 
     def without(self, feature: str) -> "Dialect | None":
@@ -132,22 +140,45 @@ def _dumps(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def message_json(message: Message) -> str:
+def message_json(message: Message, dialect: "Dialect | None" = None) -> str:
     """One message as OpenAI spells it. `content` is always there: some servers fail on null."""
     fields: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.images:
+        shown = ({"type": "image_url", "image_url": {"url": image.url}} for image in message.images)
+        fields["content"] = [{"type": "text", "text": message.content}, *shown]
     if message.tool_calls:
         fields["tool_calls"] = message.tool_calls
     if message.tool_call_id is not None:
         fields["tool_call_id"] = message.tool_call_id
+    if message.role == "assistant":
+        fields |= _thought(message, dialect or Dialect())
     return _dumps(fields)
+
+
+def _thought(message: Message, dialect: "Dialect") -> dict[str, Any]:
+    """The thinking of an answer, in the fields that it came in; and what its provider put beside each of its calls."""
+    reasoning, calls = message.reasoning, message.tool_calls or ()
+    fields = dict(reasoning.items[0]) if reasoning and reasoning.form == "chat" else {}
+    beside = fields.pop("tool_calls", ())
+    if dialect.thinks_always:
+        fields.setdefault("reasoning_content", "")
+    fields = {name: value for name, value in fields.items() if name not in dialect.refused}
+    if beside and len(beside) == len(calls):
+        fields["tool_calls"] = [{**call, **one} for call, one in zip(calls, beside, strict=True)]
+    return fields
 
 
 class PayloadCache:
     """The serialised messages of the last request. `prepare` is done to each message, once."""
 
     def __init__(self, prepare: Callable[[Message], Message] | None = None) -> None:
-        self._json = Derived(lambda message: message_json(prepare(message) if prepare else message))
+        self._prepare, self._dialect = prepare, Dialect()
+        self._begin()
         self._adapted = RoleAdapter()
+
+    def _begin(self) -> None:
+        prepare, dialect = self._prepare, self._dialect
+        self._json = Derived(lambda message: message_json(prepare(message) if prepare else message, dialect))
 
     def messages(self, messages: tuple[Message, ...]) -> str:
         """The JSON list of these messages; only those not seen in the last call are serialised."""
@@ -162,6 +193,9 @@ class PayloadCache:
     ) -> bytes:
         """The whole request, streaming asked for. `afresh`: what the server has in its cache must not count."""
         rest = _options(request, dialect, slot, afresh)
+        if dialect != self._dialect:  # which fields a message has
+            self._dialect = dialect
+            self._begin()
         messages = self.adapted(request, dialect.refused)
         text = f'{{"model":{_dumps(model)},"messages":{messages},{_dumps(rest)[1:]}'
         # A lone surrogate cannot be sent as UTF-8; "?" instead of a crash deep in the HTTP client.
@@ -184,6 +218,23 @@ def _dry(sampling: Sampling) -> Mapping[str, float | None]:
     return {"dry_multiplier": strength} | ({"dry_allowed_length": DRY_TOKENS} if strength else {})
 
 
+def effort_fields(effort: Effort | None, form: str) -> dict[str, Any]:
+    """A reasoning effort as a server wants it said. `template`: for chat templates, of which some know a level and some
+    only on and off; `reasoning`: OpenRouter; `thinking`: DeepSeek, which knows no level below high.
+    """
+    if effort is None:
+        return {}
+    on = effort != "none"
+    level = {"reasoning_effort": effort} if on else {}
+    if form == "reasoning":
+        return {"reasoning": {"effort": effort}}
+    if form == "template":
+        return {**level, "chat_template_kwargs": {"enable_thinking": on, **level}}
+    if form == "thinking":
+        return {"thinking": {"type": "enabled" if on else "disabled"}, **level}
+    return {"reasoning_effort": effort}
+
+
 def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: bool) -> Mapping[str, Any]:
     sampling = request.sampling
     fields: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -194,6 +245,7 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: 
     llama = {"typical_p": sampling.typical_p, "repeat_last_n": sampling.repeat_last_n,
              "mirostat": sampling.mirostat_mode, "mirostat_tau": sampling.mirostat_tau,
              "mirostat_eta": sampling.mirostat_eta, **_dry(sampling)}  # fmt: skip
+    fields |= effort_fields(sampling.effort, dialect.effort)
     known = plain | (extended if dialect.extended_sampling else {}) | (llama if dialect.llama_cpp else {})
     fields |= {name: value for name, value in known.items() if value is not None}
     if request.stop:
@@ -204,6 +256,8 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: 
     if request.tools:
         # tool_choice stays at its default: "required" makes llama.cpp write newlines until the limit.
         fields["tools"] = request.tools
+        if request.schema_ is not None and "response_format" not in dialect.refused:
+            fields["tool_choice"] = "none"  # the answer alone; in the prompt the tools stand as before
     if dialect.llama_cpp:
         fields["cache_prompt"] = not afresh
         fields["timings_per_token"] = True  # so that an answer that is not heard to its end is counted

@@ -24,7 +24,7 @@ from stockade.core.ports import Model
 from stockade.core.text import spoken_part
 from stockade.models.answer_builder import StillThinking
 from stockade.models.local.catalogue import OUR_TABLE
-from stockade.models.providers import PROVIDERS, ModelName, parse_name
+from stockade.models.providers import PROVIDERS, parse_name
 from stockade.models.replies import Refused, as_dict, parsed
 from stockade.models.settings import OnProgress, silent
 from stockade.paths import open_regular, write_whole
@@ -94,7 +94,7 @@ async def probe_capabilities(
     held = trial and verdict is None
     if held:
         progress(f"trying once what {name} can do", 0, 0)
-    if held or _tells(model.info, parse_name(name)):
+    if held or _tells(model):
         try:
             async with model:
                 if held:
@@ -116,10 +116,10 @@ async def probe_capabilities(
     return _with(model.info, verdict, source)
 
 
-def _tells(info: ModelInfo, name: ModelName) -> bool:
-    """Whether it is on a server that may know its size and window, and that is not a stranger's."""
-    row = PROVIDERS.get(name.provider)
-    return row is not None and not name.is_path and (info.local or row.key == "never")
+def _tells(model: Model) -> bool:
+    """Whether it is on a server that runs, may know its size and window, and is not a stranger's."""
+    row = PROVIDERS.get(model.info.provider)
+    return row is not None and getattr(model, "tells", False) and (model.info.local or row.key == "never")
 
 
 async def tried(model: Model) -> Verdict:

@@ -73,17 +73,18 @@ class Provider(Data):
     native_tools: bool = False
 
 
-_STRICT = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens")
+_STRICT = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens", responses=True)
+_HOSTED = Dialect(extended_sampling=False)
 
 PROVIDERS: Mapping[str, Provider] = {
     "llama-server": Provider(url="http://127.0.0.1:8080", url_variables=("LLAMA_SERVER_URL",),
-                             key_variables=("LLAMA_API_KEY",), dialect=Dialect(llama_cpp=True)),
+                             key_variables=("LLAMA_API_KEY",), dialect=Dialect(llama_cpp=True, effort="template")),
     "llamafile": Provider(url="http://127.0.0.1:8080", url_variables=("LLAMAFILE_URL", "LLAMA_SERVER_URL"),
-                          key_variables=("LLAMA_API_KEY",), dialect=Dialect(llama_cpp=True)),
+                          key_variables=("LLAMA_API_KEY",), dialect=Dialect(llama_cpp=True, effort="template")),
     "ollama": Provider(url="http://127.0.0.1:11434", url_variables=("OLLAMA_HOST",),
                        key_variables=("OLLAMA_API_KEY",), dialect=Dialect(server="ollama", extended_sampling=False)),
     "vllm": Provider(url="http://127.0.0.1:8000", url_variables=("VLLM_BASE_URL",), key_variables=("VLLM_API_KEY",),
-                     dialect=Dialect(server="vllm")),
+                     dialect=Dialect(server="vllm", effort="template")),
     "lm-studio": Provider(url="http://127.0.0.1:1234", url_variables=("LM_STUDIO_API_BASE",),
                           key_variables=("LM_STUDIO_API_KEY",), dialect=Dialect(server="lm-studio")),
     "openai": Provider(url=f"https://{OPENAI_HOST}/v1", url_variables=("OPENAI_BASE_URL",), version="",
@@ -94,6 +95,15 @@ PROVIDERS: Mapping[str, Provider] = {
     "anthropic": Provider(url="https://api.anthropic.com", url_variables=("ANTHROPIC_BASE_URL",), version="",
                           key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), key="away",
                           key_header="x-api-key", native_tools=True),
+    # OpenAI's API, spoken by others: https://ai.google.dev/gemini-api/docs/openai, https://api-docs.deepseek.com.
+    "gemini": Provider(url="https://generativelanguage.googleapis.com/v1beta/openai", version="/openai", key="away",
+                       url_variables=("GEMINI_BASE_URL",), key_variables=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+                       dialect=_HOSTED, native_tools=True),
+    "deepseek": Provider(url="https://api.deepseek.com", version="", url_variables=("DEEPSEEK_BASE_URL",), key="away",
+                         key_variables=("DEEPSEEK_API_KEY",), native_tools=True,
+                         dialect=Dialect(extended_sampling=False, effort="thinking", thinks_always=True)),
+    "openrouter": Provider(url="https://openrouter.ai/api/v1", url_variables=("OPENROUTER_BASE_URL",), key="away",
+                           key_variables=("OPENROUTER_API_KEY",), dialect=Dialect(effort="reasoning", charges=True)),
 }  # fmt: skip
 
 
@@ -127,6 +137,8 @@ def parse_name(spec: str, providers: Sequence[str] = PROVIDER_NAMES) -> ModelNam
         near = difflib.get_close_matches(provider.lower(), providers, n=1)
         if not slash:
             raise UsageError(f"not a model: '{spec}'", f"write PROVIDER/NAME; providers: {', '.join(providers)}")
+        if not provider:
+            raise UsageError(f"not a model: '{spec}'", f"gguf/{spec} is the file, llama-server/{spec} a server's model")
         hint = f"did you mean {near[0]}/{name}?" if near else f"providers: {', '.join(providers)}"
         raise UsageError(f"unknown model provider '{provider}'", hint)
     if not name:
@@ -201,7 +213,11 @@ def _azure(address: Address, environment: Mapping[str, str], name: str) -> Addre
         return address
     base = address.base_url.removesuffix("/openai/v1")
     return address.model_copy(
-        update={"base_url": f"{base}/openai/deployments/{name}", "query": f"?api-version={version}"}
+        update={
+            "base_url": f"{base}/openai/deployments/{name}",
+            "query": f"?api-version={version}",
+            "dialect": address.dialect.model_copy(update={"responses": False}),
+        }
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from stockade.core.errors import ModelUnavailable
@@ -41,6 +42,32 @@ def as_count(value: object) -> int:
     return value if type(value) is int and 0 < value <= MAX_COUNT else 0
 
 
+def as_amount(value: object) -> float | None:
+    """The amount of money that it is; None for what is negative or no number."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
+        return float(value)
+    return None
+
+
+MAX_NESTED = 24
+"""How deep what goes on record may be nested: the record's reader and writer have their own bound far above it."""
+
+
+def as_items(value: Sequence[object]) -> tuple[dict[str, Any], ...]:
+    """The objects that these are, fit to be recorded and sent again unchanged; none where one of them is not."""
+    try:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError):  # half of a surrogate pair, a number that is none
+        return ()
+    items = tuple(item for item in value if isinstance(item, dict))
+    return items if len(items) == len(value) and not any(_nested(item, MAX_NESTED) for item in items) else ()
+
+
+def _nested(value: object, left: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left == 0 or any(_nested(one, left - 1) for one in inner)
+
+
 def parse_size_label(label: str) -> int | None:
     """The parameters that a size like `1.5B`, `8x7B` or `30B-A3B` stands for, all experts counted; None for no size.
 
@@ -57,8 +84,17 @@ class Refused(ModelUnavailable):
     """The server does not take this request; a plainer one it may."""
 
 
+OWN_THINKING = "its own thinking"
+
+
+class NoSuchModel(ModelUnavailable):
+    """The server does not have the model that was asked for, or has it for others only."""
+
+
 class NotSupported(Refused):
-    """The server would answer without `feature`: a parameter by its name, or `system` for the role of that name."""
+    """The server would answer without `feature`: a parameter by its name, `system` for the role of that name, or
+    OWN_THINKING, what it had said before and takes back no more.
+    """
 
     def __init__(self, message: str, feature: str) -> None:
         super().__init__(message)

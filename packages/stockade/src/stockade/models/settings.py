@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -36,7 +36,7 @@ class ModelSettings(Data):
     `folder` is where model files are kept. `alone`: nobody shares the server, which has one slot: what others ask at
     the same time changes the last bits, and with them sooner or later the words. `slots` is how many conversations the
     embedded server holds at once; `keep_warm_s` how long it stays after its last user. `llama_server` names a stock
-    server to take instead of ours; `off` is ours.
+    server to take instead of ours; `off` is ours. `api`: which of OpenAI's an `openai/NAME` is asked by.
     """
 
     ctx_size: int | None = Field(default=None, ge=256, le=16_777_216)
@@ -44,6 +44,7 @@ class ModelSettings(Data):
     alone: bool = False
     keep_warm_s: float = Field(default=0.0, ge=0)
     llama_server: str | None = None
+    api: Literal["auto", "chat", "responses"] = "auto"
     threads: int | None = Field(default=None, ge=1, le=1024)
     gpu_layers: int | None = Field(default=None, ge=-1)
     more: dict[str, Any] = Field(default_factory=dict)

@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
-from stockade.core.messages import Message, ModelAnswer, ModelRequest
-from stockade.models.openai_request import Derived, PayloadCache
+from stockade.core.messages import Message, ModelAnswer, ModelRequest, Reasoning
+from stockade.models.answer_builder import THINKING
+from stockade.models.openai_request import Derived, PayloadCache, effort_fields
 from stockade.models.replies import as_text, parsed
 from stockade.models.transport import Transport
 
@@ -116,9 +117,19 @@ class SpecialTokenGuard:
 def _marked_message(message: Message) -> Message:
     content = marked(message.content)
     calls = None if message.tool_calls is None else _calls(message.tool_calls, marked)
-    if content == message.content and calls == message.tool_calls:
+    reasoning = _thoughts(message.reasoning, marked)
+    if content == message.content and calls == message.tool_calls and reasoning == message.reasoning:
         return message
-    return message.model_copy(update={"content": content, "tool_calls": calls})
+    return message.model_copy(update={"content": content, "tool_calls": calls, "reasoning": reasoning})
+
+
+def _thoughts(reasoning: Reasoning | None, change: _Change) -> Reasoning | None:
+    """With `change` made to thinking that a template writes into the prompt; what is signed stays as it is."""
+    if reasoning is None or reasoning.form != "chat":
+        return reasoning
+    fields = reasoning.items[0]
+    plain = {name: change(text) for name in THINKING if isinstance(text := fields.get(name), str)}
+    return reasoning.model_copy(update={"items": ({**fields, **plain},)})
 
 
 _MAX_KEPT_CHARS = 8 << 20
@@ -183,7 +194,9 @@ class TokenPrompt:
         if self._kept > _MAX_KEPT_CHARS:
             self._forget()
         messages = self._payload.adapted(request, refused)
-        body = f'{{"messages":{messages}{self._tools_of(request, refused)}}}'
+        more = effort_fields(request.sampling.effort, "template")
+        rest = f",{json.dumps(more)[1:-1]}" if more else ""
+        body = f'{{"messages":{messages}{self._tools_of(request, refused)}{rest}}}'
         rendered = (await self._transport.tell(f"{self._root}/apply-template", _bytes(body), patient=True)).get(
             "prompt"
         )
@@ -218,7 +231,10 @@ class TokenPrompt:
 
     def _hidden(self, message: Message) -> Message:
         calls = message.tool_calls and tuple(map(self._hidden_call, message.tool_calls))
-        return message.model_copy(update={"content": self._hide(message.content), "tool_calls": calls})
+        thoughts = _thoughts(message.reasoning, self._hide)
+        return message.model_copy(
+            update={"content": self._hide(message.content), "tool_calls": calls, "reasoning": thoughts}
+        )
 
     def _hidden_call(self, call: dict[str, Any]) -> dict[str, Any]:
         """Templates read the arguments as JSON, which they have to stay."""

@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -14,14 +14,18 @@ from stockade.core.data import Data
 from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
+from stockade.core.text import one_line
 from stockade.models.answer_builder import AnswerBuilder, Patience
 from stockade.models.http import Client, Response, from_status, from_stream
 from stockade.models.pricing import FREE, Price, price_of
 from stockade.models.providers import PROVIDERS, Address, address_of, checked_url
-from stockade.models.replies import as_dict, parsed
-from stockade.models.settings import ModelContext
+from stockade.models.replies import OWN_THINKING, NoSuchModel, NotSupported, as_dict, parsed
+from stockade.models.servers import nearest
+from stockade.models.settings import ModelContext, OnProgress, silent
 
+T = TypeVar("T")
 MAX_ANSWER_CHARS = 10 * 1024**2
+_EFFORT = ("effort", "output_config", "reasoning_effort", "reasoning", "thinking", "chat_template_kwargs")
 _DONE = "[DONE]"
 _HEADERS = {
     "Accept": "text/event-stream, application/json",
@@ -29,6 +33,8 @@ _HEADERS = {
     "User-Agent": "stockade",
 }
 _DRAIN_S = 0.5
+_SAID_S = 2.0
+"""A pause from here on is said."""
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_PROBE_BYTES = 4 * 1024**2
 
@@ -75,7 +81,8 @@ class Stall:
 class Transport:
     """`died` is asked before each retry: a sentence from it means that the server of ours is gone for good.
 
-    `model` and `key_hint` are for messages. `sleep` and `jitter` (0 to 1) are there for tests.
+    `model` and `key_hint` are for messages, `on_progress` hears of pauses. `sleep` and `jitter` (0 to 1) are there for
+    tests.
     """
 
     def __init__(
@@ -87,13 +94,14 @@ class Transport:
         key_hint: str = "set OPENAI_API_KEY to a valid key",
         times: HttpTimes | None = None,
         died: Callable[[], str | None] = lambda: None,
+        on_progress: OnProgress = silent,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.url = checked_url(url)
         self._model, self._key_hint = model, key_hint
         self._times = times or HttpTimes()
-        self._died, self._sleep, self._jitter = died, sleep, jitter
+        self._died, self._sleep, self._jitter, self.progress = died, sleep, jitter, on_progress
         self._client = Client(
             self.url, {**_HEADERS, **headers}, connect_s=self._times.connect_s, answer_s=self._times.first_byte_s
         )
@@ -110,15 +118,24 @@ class Transport:
         self, url: str, body: bytes, builder: Callable[[], AnswerBuilder], on_text: OnText | None
     ) -> ModelAnswer:
         """The streamed answer to a POST of `body`; passing faults are tried again, after a pause that grows."""
+        return await self._again(lambda: self._ask_once(url, body, builder(), on_text))
+
+    async def _again(self, once: Callable[[], Awaitable[T]]) -> T:
         for attempt in range(self._times.retries + 1):
             try:
-                return await self._ask_once(url, body, builder(), on_text)
+                return await once()
             except ModelOverloaded as error:
                 if reason := self._died():
                     raise ModelUnavailable(reason) from error
-                if attempt == self._times.retries or (error.retry_after_s or 0.0) > self._times.patience_s:
+                if (error.retry_after_s or 0.0) > self._times.patience_s:
+                    later = f"ask again later: it wants to be left alone for {error.retry_after_s:.0f} s"
+                    raise ModelOverloaded(error.message, later, error.retry_after_s) from error
+                if attempt == self._times.retries:
                     raise
-                await self._sleep(self._pause(attempt, error.retry_after_s))
+                pause = self._pause(attempt, error.retry_after_s)
+                if pause >= _SAID_S:
+                    self.progress(f"{error.message}; asked again in {pause:.0f} s", 0, 0)
+                await self._sleep(pause)
         raise AssertionError("the loop above returns or raises")
 
     def _pause(self, attempt: int, retry_after_s: float | None) -> float:
@@ -204,7 +221,7 @@ class Transport:
         piece = parsed(data)
         if not isinstance(piece, dict):
             raise ModelOverloaded(f"{self.server} sent a malformed stream: {data[:80]!r}")
-        if error := piece.get("error"):
+        if error := builder.error_in(piece):
             raise from_stream(error, self.server)
         thoughts = builder.thoughts
         text = builder.add(piece)
@@ -220,15 +237,23 @@ class Transport:
     async def tell(self, url: str, body: bytes | None = None, *, patient: bool = False) -> dict[str, Any]:
         """The JSON object at `url`, asked for by POST where there is a body; {} where the server has none.
 
-        Raises where asking a model would be in vain too: no server, a wrong key. `patient`: this is no mere probe,
-        and a busy server gets its time.
+        Raises where asking a model would be in vain too: no server, a wrong key. `patient`: this is no mere probe. A
+        busy server gets its time and a lost connection is no answer: it is asked again, as `ask` does.
         """
+        if patient:
+            return await self._again(lambda: self._tell_once(url, body, self._times.first_byte_s))
         try:
-            with anyio.fail_after(self._times.first_byte_s if patient else self._times.probe_s):
+            return await self._tell_once(url, body, self._times.probe_s)
+        except ModelOverloaded:
+            return {}
+
+    async def _tell_once(self, url: str, body: bytes | None, within_s: float) -> dict[str, Any]:
+        try:
+            with anyio.fail_after(within_s):
                 async with self._client.asked("GET" if body is None else "POST", url, body) as response:
                     reply = await response.whole(_MAX_PROBE_BYTES)
-        except (ModelOverloaded, TimeoutError):
-            return {}
+        except TimeoutError:
+            raise ModelOverloaded(f"{self.server} said nothing for {within_s:g} s") from None
         if response.status in (401, 403):
             raise self._refusal(response, reply)
         return as_dict(parsed(reply)) if response.status == 200 else {}
@@ -243,11 +268,35 @@ def reached(name: str, context: ModelContext) -> tuple[Address, Price | None]:
     return address, FREE if PROVIDERS[context.provider].key == "never" else price_of(full)
 
 
+class Forgotten:
+    """Which answers go back without their thinking, as their provider refused it once: all up to then."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def without(self, request: ModelRequest) -> ModelRequest:
+        """The very same where there is nothing to leave out."""
+        old = request.messages[: self._count]
+        if all(message.reasoning is None for message in old):
+            return request
+        plain = tuple(message.model_copy(update={"reasoning": None}) for message in old)
+        return request.model_copy(update={"messages": (*plain, *request.messages[self._count :])})
+
+    def forget(self, request: ModelRequest) -> bool:
+        """All that this request has. Whether it had any."""
+        self._count = len(request.messages)
+        return any(message.reasoning is not None for message in request.messages)
+
+
 class ServedModel(ABC):
     """What the models of both APIs have in common: implements core.ports.Model but for the question itself."""
 
+    tells = True
+    """Its server runs already: what that knows of the model costs no start to ask."""
+
     def __init__(self, transport: Transport, info: ModelInfo) -> None:
-        self._transport, self._info, self._patience = transport, info, Patience()
+        self._transport, self._info, self._patience, self._forgotten = transport, info, Patience(), Forgotten()
+        self._listing = f"{transport.url}/models"
 
     @property
     def info(self) -> ModelInfo:
@@ -267,7 +316,36 @@ class ServedModel(ABC):
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """See core.ports.Model. What the server does not take is left out from then on."""
-        return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
+        try:
+            return await self._patience.ask(request, self._info.context_window, lambda r: self._ask(r, on_text))
+        except NoSuchModel as error:
+            raise NoSuchModel(error.message, await self._others() or error.hint) from error
+
+    async def _others(self) -> str | None:
+        """What to name instead: the nearest of those that the server lists, else the first of them."""
+        try:
+            rows = (await self._transport.tell(self._listing)).get("data")
+        except ModelFailed:
+            return None
+        named = (
+            [str(row["id"]) for row in rows if isinstance(row, dict) and row.get("id")]
+            if isinstance(rows, list)
+            else []
+        )
+        ids = [one_line(id_.removeprefix("models/"), 100) for id_ in named]  # as Google writes them
+        if near := nearest(self._info.name, ids):
+            return f"did you mean {self._info.provider}/{near}?"
+        return f"it has {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''}" if ids else None
+
+    def _left_out(self, error: NotSupported, sent: ModelRequest, without: Callable[[str, ModelRequest], bool]) -> bool:
+        """Whether `sent` can be asked without what was refused, which the user hears of where it changes how the model
+        thinks.
+        """
+        own = error.feature == OWN_THINKING
+        possible = self._forgotten.forget(sent) if own else without(error.feature, sent)
+        if possible and (own or (error.feature in _EFFORT and sent.sampling.effort)):
+            self._transport.progress(f"{error.message}; it is asked without it", 0, 0)
+        return possible
 
     @abstractmethod
     async def _learn(self) -> None:

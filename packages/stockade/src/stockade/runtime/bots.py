@@ -1,6 +1,5 @@
 """Bots by their names, and who drives the runs of one."""
 
-import difflib
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -8,12 +7,13 @@ from pydantic import ValidationError
 from stockade.bots.file import read_bot
 from stockade.bots.spec import BotSpec
 from stockade.core.data import first_refused
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.events import RunStarted
 from stockade.core.tool_plan import IN_PROCESS
 from stockade.loop.run_context import Bot
 from stockade.paths import state_dir
 from stockade.runtime import registry
+from stockade.runtime.presets import bot_names, bot_of_preset
 from stockade.runtime.sandboxes import AUTO, is_far
 from stockade.runtime.spec import RunSpec
 from stockade.runtime.tools import check_tools
@@ -27,9 +27,10 @@ def find_bot(name: str) -> BotSpec:
         check_tools(str(spec.file), spec.tools)
         return spec
     if name not in (known := registry.names("stockade.bots")):
-        near = difflib.get_close_matches(name, known, n=1)
-        way_out = f"did you mean {near[0]}?" if near else f"the bots are {', '.join(known)}; or FILE.toml"
-        raise UsageError(f"there is no bot {name!r}", way_out)
+        if (path := bot_names().get(name)) is not None:
+            return bot_of_preset(path)
+        hint = did_you_mean(name, bot_list(), f"the bots are {', '.join(known)}; or FILE.toml")
+        raise UsageError(f"there is no bot {name!r}", hint)
     spec = registry.load("stockade.bots", name)
     if not isinstance(spec, BotSpec):
         raise registry.wrong("stockade.bots", name, f"is {type(spec).__name__}, not a BotSpec")
@@ -68,10 +69,15 @@ def with_defaults(spec: RunSpec, bot: BotSpec) -> RunSpec:
     return spec.model_copy(update={key: getattr(checked, key) for key in unset})
 
 
+def bot_list() -> tuple[str, ...]:
+    """The names of all bots, those of programs last."""
+    return tuple(dict.fromkeys((*registry.names("stockade.bots"), *bot_names())))
+
+
 def list_bots() -> tuple[list[BotSpec], list[UsageError]]:
     """The bots of all packages, and what is wrong with those that are broken."""
     bots, broken = [], []
-    for name in registry.names("stockade.bots"):
+    for name in bot_list():
         try:
             bots.append(find_bot(name))
         except UsageError as error:

@@ -12,6 +12,7 @@ from anyio import to_thread
 
 from stockade import __version__
 from stockade.answers.action_codec import AUTO
+from stockade.answers.output_schema import read_schema, under_schema
 from stockade.approval.approver import Authoriser
 from stockade.bots.model_profiles import ModelProfile, profile_of, reason
 from stockade.bots.opening import opening
@@ -20,7 +21,7 @@ from stockade.bots.spec import BotSpec
 from stockade.bots.surroundings import guidance_files
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
-from stockade.core.events import RunEvent, RunFinished, RunResumed, RunStarted
+from stockade.core.events import BOTS_OWN, ActionStarted, RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
 from stockade.core.secrets import EXACT, Redactor, build_redactor, redact_callbacks
@@ -35,7 +36,8 @@ from stockade.models.settings import silent
 from stockade.paths import run_dir, state_dir
 from stockade.runtime import models
 from stockade.runtime.bots import bot_of, driver_of, find_bot, with_defaults
-from stockade.runtime.hooks import approval_notes, hooks_of, make_approver
+from stockade.runtime.hooks import approval_notes, hooks_of, make_approver, make_network_asker, read_rules
+from stockade.runtime.images import check_sees, read_images
 from stockade.runtime.judging import judge_of
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.policy import make_policy
@@ -65,6 +67,7 @@ from stockade_sandbox.overlay.snapshots import LayerSnapshots
 from stockade_sandbox.policy import Policy
 
 MAX_TASK_BYTES = 1_000_000
+_NO_MODEL = {"smart_model": None, "fast_model": None, "fallback": ()}
 KEPT_BYTES = 2 << 30
 """Of what a bot wrote in earlier turns, a folder, for going back to them."""
 
@@ -128,9 +131,13 @@ class _Build:
         objects, bot, notes = self.spec.objects, self.spec.objects.bot or find_bot(self.spec.bot), list[str | None]()
         spec = with_defaults(self.spec, bot)
         unused = _unused(spec, bot)
-        spec = self.spec = spec.model_copy(update={key: RunSpec.model_fields[key].default for key in unused})
+        none = {} if bot.bot.asks else {**_NO_MODEL, "model": f"program/{bot.name}"}
+        spec = self.spec = spec.model_copy(
+            update={**{key: RunSpec.model_fields[key].default for key in unused}, **none}
+        )
         task, run_id = check_task(spec.task), new_run_id()
         pick_protocol(spec.answers)
+        images = await to_thread.run_sync(read_images, spec.attach)
         await to_thread.run_sync(sweep)
         plan = await self._plan(*_asked(spec, bot))
         try:
@@ -139,12 +146,13 @@ class _Build:
             else:
                 sandbox = await prepare_sandbox(plan.policy, spec.sandbox, run_dir(run_id), self.on_progress)
             model, name, choice = await self._model()
-            info = model.info if objects.model else await models.known_of(model, name, spec.answers, self.on_progress)
-            profile = profile_of(info)
+            known = objects.model or not bot.bot.asks
+            info = model.info if known else await models.known_of_all(spec, model, name, self.on_progress)
+            unsure, profile = check_sees(images, info, name), profile_of(info)
             plan = replace(plan, actions=profile.offered(plan.actions, (*bot.tools, *spec.tool)))
             budget = make_budget(spec, bot.budget or profile.budget(attended=self.attended))
             started = _first_event(spec, bot, plan, budget, info, pick_protocol(spec.answers, info))
-            names = {"run_id": run_id, "task": task, "model": name, "sandbox": sandbox.backend}
+            names = {"run_id": run_id, "task": task, "images": images, "model": name, "sandbox": sandbox.backend}
             started = started.model_copy(update=names)
             started.options.update(self.redactor.recorded)
             ask = partial(models.ask_once, model, self.redactor)
@@ -153,7 +161,7 @@ class _Build:
         except BaseException:
             forget(run_id)
             raise
-        if isinstance(parts.approver, Authoriser):
+        if isinstance(parts.approver, Authoriser) and started.approve != "rules":  # what those ask, nobody has granted
             parts.approver.granted = spec.granted
         started = started.model_copy(update={"hooks": tuple(hook.name for hook in parts.hooks)})
         if not (objects.sandbox or objects.policy) and (unseen := undecided(spec, started.policy)):
@@ -161,22 +169,29 @@ class _Build:
             notes.append(f"not seen inside: {programs} (--toolchain auto)" if programs else None)
         notes.insert(0, _note(started, bot, self.redactor.names(task), choice, profile))
         message = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
-        warnings = (*approval_notes(started), *self.redactor.warnings, *((message,) if unused else ()))
+        warnings = (*approval_notes(started), *self.redactor.warnings, *unsure, *((message,) if unused else ()))
         return Prepared(started, parts, ". ".join(filter(None, notes)) or None, warnings=warnings)
 
     async def again(self, record: Recorded) -> Prepared:
         """Of a record: what the run is, it says; whether it may go on is asked first."""
         started, state, bot = record.started, fold(record.history), bot_of(record.started)
         resumed = resumed_event(self.spec, record, state, check_task(self.spec.task) if self.spec.task else "")
+        images = await to_thread.run_sync(read_images, self.spec.attach)
+        if images and not resumed.task:
+            raise UsageError("--attach shows an image beside a task, and none is given", 'stockade run -c "..."')
         plan = await self._plan(self.spec.tool, started.policy, again=True)
         sandbox, names, restore = await sandbox_again(started, state, self.on_progress)
         model, name, note = await self._model()
         if (skip := getattr(model, "skip", None)) is not None:
             skip(state.turns + state.helpers_turns)  # a script goes on where it was
         parts = self._parts(started, bot, plan, sandbox, model, model.info, names)
-        resumed = resumed.model_copy(update={"model": name, "hooks": tuple(hook.name for hook in parts.hooks)})
+        if isinstance(parts.approver, Authoriser):
+            parts.approver.ran(one.action.action for one in record.history if isinstance(one, ActionStarted))
+        unsure, hooks = check_sees(images, model.info, name), tuple(hook.name for hook in parts.hooks)
+        resumed = resumed.model_copy(update={"model": name, "hooks": hooks, "images": images})
         lost = (f"what it wrote to {host} before is gone; it goes on from the folder as it is" for host in resumed.lost)
-        return Prepared(started, parts, note, record.history, resumed, restore, (*approval_notes(started), *lost))
+        warnings = (*approval_notes(started), *unsure, *lost)
+        return Prepared(started, parts, note, record.history, resumed, restore, warnings)
 
     async def _plan(self, tools: Sequence[str], policy: Policy, *, again: bool = False) -> ToolPlan:
         """The tools of the run, and `policy` with what they need; from here on secrets are hidden."""
@@ -205,9 +220,11 @@ class _Build:
         approver, user = make_approver(started, pause, self.redactor), PausingPrompt(pause)
         search = started.options.get("search")
         context = ToolContext(sandbox, started.policy, started.bot, state_dir(), search=search)
+        hooks = hooks_of(started, info, approver, (*self.spec.hooks, *objects.hooks), bot)
+        protocol = pick_protocol(started.answers)
         parts = Dependencies(
             model=model,
-            protocol=pick_protocol(started.answers),
+            protocol=under_schema(protocol, started.output_schema, hooks),
             sandbox=sandbox,
             store=self.store,
             clock=SystemClock(),
@@ -217,7 +234,8 @@ class _Build:
             reviewer=reviewer(),
             pause=pause,
             approver=approver,
-            hooks=hooks_of(started, info, approver, (*self.spec.hooks, *objects.hooks), bot),
+            network=make_network_asker(started, pause, self.redactor),
+            hooks=hooks,
             on_event=noting_its_holder(started.run_id, sandbox, self.on_event),
             on_text=self.on_text,
             redactor=self.redactor,
@@ -232,13 +250,13 @@ class _Build:
             return parts
         tools = tuple(name for name in plan.actions if name != "sub_task")
         here = not is_far(started.sandbox)
-        prompt = opening(HELPER, parts.protocol, started.policy, tools, plan.usage, here=here)
-        return replace(parts, sub_agents=SubAgents(started, parts, prompt, tools))
+        prompt = opening(HELPER, protocol, started.policy, tools, plan.usage, here=here)
+        return replace(parts, sub_agents=SubAgents(started, replace(parts, protocol=protocol), prompt, tools))
 
 
 def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
     """Settings that are about the loop, where the bot never runs it."""
-    of_the_loop = ("tool", "mcp", "no_tool", "check", "protect")
+    of_the_loop = ("attach", "tool", "mcp", "no_tool", "check", "protect", "output_schema")
     return () if bot.bot.loops else tuple(key for key in of_the_loop if getattr(spec, key))
 
 
@@ -266,7 +284,7 @@ def _note(
     """
     secret = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
     notes = [secret if hidden else "", *([choice, profile.good_for] if choice else [])]
-    if started.policy.folders and bot.bot.loops and not bot.autonomous and not is_far(started.sandbox):
+    if started.policy.folders and bot.bot.loops and bot.bot.asks and not bot.autonomous and not is_far(started.sandbox):
         folder = started.policy.folders[0].host
         if files := guidance_files(Path(folder)):
             notes.append(f"the model reads {files} of {folder}")
@@ -297,16 +315,19 @@ def _first_event(
         system_prompt="",
         check=spec.check,
         protect=spec.protect,
+        output_schema=read_schema(spec.output_schema) if spec.output_schema else None,
         options={**spec.model_dump(include=RECORDED, exclude_none=True), **_granted(spec)},
         tools=plan.asked,
         actions=plan.actions,
-        approve=spec.approve,
+        approve="rules" if spec.approve.startswith("rules") else spec.approve,
+        rules=read_rules(spec.approve),
         authorised=bot.authorised,
         autonomy=may,
         model_profile=profile_of(model).name,
         sources={"model_profile": reason(model), "answers": _why_these(spec, bot, model)},
     )
     usage = (*plan.usage, *bot.bot.told(started))
+    protocol = under_schema(protocol, started.output_schema)
     prompt = opening(bot, protocol, policy, plan.actions, usage, here=here, lines=lines)
     return started.model_copy(update={"system_prompt": prompt})
 
@@ -318,7 +339,7 @@ def _granted(spec: RunSpec) -> dict[str, Any]:
 def _why_these(spec: RunSpec, bot: BotSpec, model: ModelInfo) -> str:
     """Who chose the answer protocol, in words."""
     if bot.answers:
-        return "the bot's own"
+        return BOTS_OWN
     if spec.answers != AUTO:
         return "as set"
     told = model.native_tools or model.enforces_schema

@@ -4,10 +4,14 @@ has allowed for always in that place.
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from stockade.approval.approver import Authoriser, RulesApprover
+from stockade.answers.output_schema import OutputSchema
+from stockade.approval.approver import Authoriser
+from stockade.approval.network import NetworkAsker
 from stockade.approval.remembered import ApprovalFile, Remembered
-from stockade.approval.rules import RuleSet, rule_set
+from stockade.approval.rules import RuleSet, built_in, with_own
 from stockade.bots.model_profiles import profile_of
 from stockade.core.errors import HookFailed, UsageError
 from stockade.core.events import RunStarted
@@ -19,7 +23,7 @@ from stockade.loop.hooks import Hook
 from stockade.loop.loop_detection import LoopDetection
 from stockade.loop.pause import Pause
 from stockade.loop.run_context import Bot
-from stockade.paths import state_dir
+from stockade.paths import MAX_FILE_BYTES, read_toml, state_dir
 from stockade.plugins.command_hooks import CommandHook
 from stockade.runtime import registry
 from stockade.runtime.sandboxes import is_far, is_sealed
@@ -32,7 +36,7 @@ RESERVED = ("user", "resume", "repair", "rewrite", "fresh start")
 """What else speaks on record under a name."""
 OF_EVERY_RUN = ("unreadable_answers", "budget")
 OF_A_TASK = ("loop_detection", "check", "plain_words")
-BUILT_IN = (*OF_EVERY_RUN, *OF_A_TASK, "shell_bot", "approval")
+BUILT_IN = (*OF_EVERY_RUN, *OF_A_TASK, "shell_bot", "approval", OutputSchema.name)
 SMALL_MODELS = "small_models"
 
 
@@ -51,7 +55,7 @@ def hooks_of(
     bot = bot or Bot()
     without = {one[1:] for one in chosen if isinstance(one, str) and one.startswith("-")}
     requested = [one for one in chosen if f"-{_name(one)}" not in chosen and not _name(one).startswith("-")]
-    if fixed := without & {"approval", "budget", "check"}:
+    if fixed := without & {"approval", "budget", "check", OutputSchema.name}:
         raise UsageError(f"the hook {min(fixed)} is part of every run and cannot be left out")
     hooks: list[Hook]
     if not bot.loops:
@@ -65,6 +69,8 @@ def hooks_of(
         small = started.options.get("small_models")
         helped = small or (small is None and SMALL_MODELS in profile_of(info).hooks) or SMALL_MODELS in requested
         hooks = [*map(_made, (*OF_EVERY_RUN, *OF_A_TASK, *((SMALL_MODELS,) if helped else ())))]
+    if started.output_schema is not None:
+        hooks.insert(0, OutputSchema())
     for hook in hooks:
         if isinstance(hook, LoopDetection):  # a run may go on with another number than it began with
             hook.repeats = started.options.get("loop_repeats")
@@ -108,18 +114,46 @@ def approval_file() -> ApprovalFile:
     return ApprovalFile(state_dir() / "approvals.jsonl")
 
 
-def make_approver(started: RunStarted, pause: Pause, redactor: Redactor) -> Approver | None:
-    """`ask`: every action but the end is asked about. `rules`: what the careful rules do not allow by themselves.
+def make_approver(started: RunStarted, pause: Pause, redactor: Redactor) -> Authoriser | None:
+    """`ask`: every action but the end is asked about. `rules`: what the table does not call harmless.
 
     What holds a secret that `redactor` knows is not written down.
     """
-    rules: Approver | None = None
-    if started.approve != "never":
-        chosen = rule_set("careful") if started.approve == "rules" else RuleSet()
-        folders = folders_of(started)
-        remembered = Remembered(approval_file(), place_of(started), started.bot, redactor.names, folders)
-        rules = RulesApprover(chosen, None, remembered, pause.away)
-    return Authoriser(pause, rules) if started.authorised else rules
+    if started.approve == "never" and not started.authorised:
+        return None
+    rules = RuleSet()
+    if started.approve == "rules":
+        rules = with_own(started.rules, "the rules on record") if started.rules else built_in()
+    made = Authoriser(
+        pause, rules, _remembered(started, redactor), every=started.authorised and started.approve != "rules"
+    )
+    path = started.policy.environment.get("PATH") or ("" if is_sealed(started.sandbox) else os.environ.get("PATH", ""))
+    if path and not all(entry.startswith("/") for entry in path.split(":")):
+        made.changed = f"PATH={path}"[:60]
+    return made
+
+
+def make_network_asker(started: RunStarted, pause: Pause, redactor: Redactor) -> NetworkAsker | None:
+    """Where the network has a list, and so something that is not on it."""
+    return NetworkAsker(pause, _remembered(started, redactor)) if started.policy.network.mode == "allow" else None
+
+
+def _remembered(started: RunStarted, redactor: Redactor) -> Remembered:
+    return Remembered(approval_file(), place_of(started), started.bot, redactor.names, folders_of(started))
+
+
+def read_rules(approve: str) -> dict[str, Any] | None:
+    """What is in FILE of `rules=FILE`, for the record. UsageError, in one line, when it is none."""
+    _, _, name = approve.partition("=")
+    if not name:
+        return None
+    path = Path(name).expanduser()
+    try:
+        table = read_toml(path, MAX_FILE_BYTES, "file of rules")
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such file", "--approve rules=FILE names a file of your own") from None
+    with_own(table, str(path))
+    return table
 
 
 def place_of(started: RunStarted) -> tuple[str, ...]:

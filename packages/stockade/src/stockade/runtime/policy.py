@@ -7,17 +7,34 @@ from typing import Any
 
 from stockade.core.errors import UsageError
 from stockade.core.settings import RunSettings
+from stockade_sandbox import registry
+from stockade_sandbox.git_links import borrows, git_link
 from stockade_sandbox.policy import (
     WORKSPACE,
     CopyRule,
+    Credential,
     FolderMode,
     FolderRule,
     Limits,
     Policy,
+    SshAccount,
+    is_image_file,
+    parse_credential,
     parse_folder,
     parse_network,
     parse_size,
+    parse_ssh_account,
 )
+
+_SETTINGS = ("commit.gpgsign=false", "tag.gpgsign=false", "gc.auto=0", "gc.packrefs=false", "maintenance.auto=false")
+_GIT = {"GIT_CONFIG_PARAMETERS": " ".join(f"'{setting}'" for setting in _SETTINGS)}
+"""Git inside: no key to sign with is there, and branches stay files, which the review reads (overlay.commits). What
+`git -c` itself sets; it is no GIT_CONFIG_KEY_0, whose value would be taken for a secret.
+"""
+
+
+def _has_git(rule: FolderRule) -> bool:
+    return os.path.lexists(f"{rule.host}/.git")
 
 
 def current_folder() -> Path:
@@ -40,15 +57,41 @@ def make_policy(spec: RunSettings, default_mode: FolderMode) -> Policy:
             raise UsageError(f"the folder {rule.host} is given twice", "give it once, with one mode")
     if len({rule.inside for rule in folders}) != len(folders):
         raise UsageError("two folders have the same name", "rename one of them, or mount their parent")
+    repositories = [link for link in map(git_link, folders) if link is not None]
+    shown = [link.folder for link in repositories if link.folder is not None]
+    added = {rule.inside: rule for rule in shown if os.path.realpath(rule.host) not in real}
     return Policy(
-        folders=tuple(folders),
+        folders=(*folders, *added.values()),
+        links={place: target for link in repositories for place, target in link.links.items()},
         copies=tuple(_copy_rule(text) for text in spec.copy_in),
         network=parse_network(spec.net),
         limits=_limits(spec),
-        environment=environment_of(spec),
-        rootfs=spec.image,
+        environment={**(_GIT if any(map(_has_git, folders)) else {}), **environment_of(spec)},
+        rootfs=_from_anywhere(spec.image),
         streams=spec.streams,
+        credentials=tuple(map(credential_of, spec.credential)),
+        ssh_agent=tuple(map(ssh_account_of, spec.ssh_agent)),
+        authorities=_authorities(spec.ca),
     )
+
+
+def _from_anywhere(image: str | None) -> str | None:
+    """A run that goes on may do so from another folder."""
+    if image is None or not is_image_file(image):
+        return image
+    kind, _, path = image.partition(":")
+    return f"{kind}:{Path(path).expanduser().absolute()}"
+
+
+def unshown(policy: Policy) -> list[str]:
+    """Of its folders, why git will not work in some: what they name elsewhere does not name them, or is not given."""
+    links = [link.problem for link in map(git_link, policy.folders) if link is not None]
+    return [problem for problem in (*links, *map(borrows, policy.folders)) if problem]
+
+
+def _authorities(files: tuple[str, ...]) -> tuple[str, ...]:
+    """As they are now: a run that goes on trusts the same."""
+    return tuple(map(registry.load("egress.trust:read_authorities"), files)) if files else ()
 
 
 def _copy_rule(text: str) -> CopyRule:
@@ -84,3 +127,23 @@ def _variable(text: str) -> tuple[str, str]:
             raise UsageError(f"--env {name}: the variable is not set here", f"write --env {name}=VALUE")
         value = os.environ[name]
     return name, value
+
+
+def credential_of(text: str) -> Credential:
+    """UsageError for what is none, and for a variable that is not set here."""
+    try:
+        found = parse_credential(text)
+    except ValueError as error:
+        raise UsageError(f"--credential: {error}") from None
+    if not found.source and not os.environ.get(found.name):
+        what = "is empty here" if found.name in os.environ else "is not set here"
+        raise UsageError(f"--credential {found.name}: the variable {what}", f"export {found.name}=..., outside only")
+    return found
+
+
+def ssh_account_of(text: str) -> SshAccount:
+    """UsageError for what is none."""
+    try:
+        return parse_ssh_account(text)
+    except ValueError as error:
+        raise UsageError(f"--ssh-agent: {error}") from None

@@ -3,14 +3,16 @@
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from stockade.changes import facts, pending
-from stockade.core.errors import UsageError
+from stockade.changes import facts, pending, taken_back
+from stockade.core.errors import FolderMoved, UsageError
 from stockade.core.events import RunStarted
 from stockade.core.ports import Reviewer, RunStore
 from stockade.paths import run_dir, state_dir
 from stockade.store.opening import open_store, read_store
+from stockade_sandbox.overlay import TakenBack
 from stockade_sandbox.overlay.journal import Head, journals_on
 from stockade_sandbox.overlay.safe_fs import encode_path
 
@@ -50,11 +52,14 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
         base = run_dir(summary.run_id)
         if not base.is_dir() or not any(entry.is_dir() for entry in base.iterdir()):
             continue
-        result = facts(await store.events(summary.run_id))
-        here = [layer for layer in result.layers if layer.layer is not None and _is_of(folder, layer.host)]
-        taken_back = result.undone is not None and any(reviewer.decisions(layer) for layer in here)
-        if here and (taken_back or pending(reviewer, here)):
+        events = await store.events(summary.run_id)
+        layers = facts(events).layers
+        here = [layer for layer in layers if layer.layer is not None and _is_of(folder, layer.host)]
+        if here and pending(reviewer, here):
             return summary.run_id
+        with suppress(FolderMoved):
+            if here and taken_back(TakenBack(), events):
+                return summary.run_id
     raise UsageError(f"no run has changes in {folder} that are still to be decided on", _OTHERWISE)
 
 

@@ -4,14 +4,13 @@ What is wrong with one part (it cannot be loaded, two packages have its name) is
 names the package; nothing else is touched by it.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, distributions
 from typing import Any, Literal
 
-from stockade.core.errors import StockadeError, UsageError
+from stockade.core.errors import StockadeError, UsageError, did_you_mean
 
 Group = Literal[
     "stockade.models",
@@ -88,9 +87,8 @@ def load(group: Group, name: str) -> Any:
     """The part of that name. UsageError, with what there is, for none; with the package, for one that is broken."""
     result = parts(group)
     if name not in result:
-        near = difflib.get_close_matches(name, result, n=1)
-        way_out = f"did you mean {near[0]}?" if near else f"there are {', '.join(result)}"
-        raise UsageError(f"there is no {KINDS[group]} {name!r}", way_out)
+        hint = did_you_mean(name, result, f"there are {', '.join(result)}")
+        raise UsageError(f"there is no {KINDS[group]} {name!r}", hint)
     if len(several := result[name]) > 1:
         owners = " and ".join(f"{part.package} {part.version}" for part in several)
         others = [part.package for part in several if not part.ours]

@@ -8,20 +8,24 @@ complete.
 import os
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from anyio import from_thread, to_thread
 
+from stockade import git
 from stockade.changes import RunFacts, complete, facts, kept_layers, pending
 from stockade.core.errors import FolderMoved, LayerLost, RunTaken, SandboxFailed, StoreFailed, UsageError
-from stockade.core.events import RunEvent, never_began
-from stockade.core.ports import Reviewer, RunStore, RunSummary
+from stockade.core.events import RunEvent
+from stockade.core.ports import Reviewer, RunStore
+from stockade.core.summary import RunSummary, never_began
 from stockade.paths import run_dir, state_dir
 from stockade.run_lock import is_locked
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.results import FolderLayer
 
 REMOVED = ".removed-"
 
@@ -72,8 +76,9 @@ async def _candidate(store: RunStore, reviewer: Reviewer, run: RunSummary) -> Ca
     return Candidate(run, size, undo=result.applied is not None)
 
 
-async def remove(store: RunStore, reviewer: Reviewer, run_id: str, *, force: bool = False) -> None:
-    """A run and its helpers. What lies in their folders goes with the next `sweep_removed`.
+async def remove(store: RunStore, reviewer: Reviewer, run_id: str, *, force: bool = False) -> list[str]:
+    """A run and its helpers, and the git worktree that was made for it. What lies in their folders goes with the next
+    `sweep_removed`. What is left of the worktree, in words for the user.
 
     UsageError while it is under way, or when nobody decided on its changes. `force`: those are thrown away; so is a run
     whose record is damaged. RunTaken, StoreFailed, FolderMoved, SandboxFailed.
@@ -92,11 +97,11 @@ async def remove(store: RunStore, reviewer: Reviewer, run_id: str, *, force: boo
             if not force:
                 raise StoreFailed(error.message, f"remove it as it is: stockade runs rm --force {run_id}") from error
             await store.remove(run_id)
-            return
-        await to_thread.run_sync(_remove, store, reviewer, run_id, events, force)
+            return []
+        return await to_thread.run_sync(_remove, store, reviewer, run_id, events, force)
 
 
-def _remove(store: RunStore, reviewer: Reviewer, run_id: str, events: Sequence[RunEvent], force: bool) -> None:
+def _remove(store: RunStore, reviewer: Reviewer, run_id: str, events: Sequence[RunEvent], force: bool) -> list[str]:
     """In a thread: nobody applies, undoes or goes on with it meanwhile."""
 
     def record(event: RunEvent) -> None:
@@ -110,13 +115,43 @@ def _remove(store: RunStore, reviewer: Reviewer, run_id: str, events: Sequence[R
                     f"nobody decided on the changes of run {run_id}",
                     f"stockade diff|apply|discard {run_id}; or throw them away too: stockade runs rm --force {run_id}",
                 )
+            left = from_thread.run(partial(drop_worktrees, store, run_id, result.layers, with_commits=True))
             from_thread.run(store.remove, run_id)
             _bury(run_dir(run_id))
+            return left
     except FolderMoved as error:
         if not force:
             raise FolderMoved(error.message, f"{error.hint}; or: stockade runs rm --force {run_id}") from error
         from_thread.run(store.remove, run_id)
         _bury(run_dir(run_id))
+        return []
+
+
+async def drop_worktrees(
+    store: RunStore, run_id: str, layers: Iterable[FolderLayer], *, with_commits: bool
+) -> list[str]:
+    """Remove the git worktrees that were made for a run, unless another run works there, somebody stands there, or
+    something in them is not committed. What stays, in words for the user.
+
+    `with_commits`: also those that were committed in; their branch stays.
+    """
+    left = list[str]()
+    for layer in layers:
+        made = await to_thread.run_sync(git.worktree_of_run, Path(layer.host))
+        if made is None or (not made.base and not with_commits):
+            continue
+        others = {one.run_id.partition(".")[0] for one in await store.runs(folder=str(made.place))} - {run_id}
+        inside = Path.cwd().is_relative_to(made.place)
+        if (
+            others
+            or inside
+            or not await to_thread.run_sync(partial(git.drop_worktree, made, keep_branch=not made.base))
+        ):
+            why = "another run works there" if others else "you are in it" if inside else "not all in it is committed"
+            left.append(f"the worktree {made.place} stays: {why}")
+        elif not made.base:
+            left.append(f"the worktree {made.place} is removed; its branch {made.branch} stays, for its commits")
+    return left
 
 
 async def sweep_removed(store: RunStore) -> list[Path]:

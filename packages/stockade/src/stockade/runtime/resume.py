@@ -3,9 +3,11 @@ the layers that it has, each brought back to its last snapshot, or as those of a
 """
 
 import os
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,22 +21,24 @@ from stockade.core.events import RunEvent, RunResumed, RunStarted
 from stockade.core.ports import OnProgress, RunStore, Sandbox
 from stockade.core.secrets import hidden_names, restore_secrets
 from stockade.core.tool_plan import IN_PROCESS
-from stockade.loop.resume import branch, first_event, up_to
+from stockade.loop.resume import branch, first_event, last_network, up_to
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
 from stockade.paths import run_dir
 from stockade.runtime.bots import bot_of
 from stockade.runtime.hooks import BUILT_IN
+from stockade.runtime.policy import credential_of, ssh_account_of
 from stockade.runtime.records import new_run_id
 from stockade.runtime.sandboxes import is_far, open_sandbox, prepare_sandbox, sandbox_on, sweep_backends
 from stockade.runtime.spec import RECORDED, HookCommand, Objects, Recorded, RunSpec, make_budget
 from stockade_sandbox.leftovers import remove_stale
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.restore import await_gone, restore, share_snapshots
+from stockade_sandbox.policy import Policy, parse_network
 from stockade_sandbox.results import FolderLayer
 
 RULES = ("loop_repeats", "small_models")
-CHANGEABLE = ("max_turns", "timeout", "max_tokens", "max_cost", *RULES, "model", "check")
+CHANGEABLE = ("max_turns", "timeout", "max_tokens", "max_cost", *RULES, "model", "check", "attach", "net")
 """What a run may go on with another value of."""
 _MORE = {
     "turns": "give it more: --max-turns N",
@@ -55,17 +59,24 @@ def spec_of(
     """What a run on record is asked for by: what it began with, what it last went on with, and what is `given` of
     `today` (the keys of CHANGEABLE that were set anew). An empty `task` is the one that it has.
 
-    UsageError where a value that was hidden is not set here.
+    UsageError where a value that was hidden is not set here, or is to come from a file or a command that only the
+    record names.
     """
     started = restore_secrets(first_event(history), os.environ)
+    _check_sources(started.policy, today)
     now = _last_resumed(history) or started
     changed = frozenset(key for key, value in (given or {}).items() if key in CHANGEABLE and value not in (None, ()))
     rules = {key: getattr(today, key) for key in changed if key in RULES}
-    started = started.model_copy(update={"options": {**started.options, **rules}})
+    network = parse_network(today.net) if "net" in changed else last_network(history)
+    policy = replace(started.policy, network=network)
+    started = started.model_copy(update={"options": {**started.options, **rules}, "policy": policy})
     values: dict[str, Any] = {
         "fast_model": None,
+        "smart_model": None,
         **{key: value for key, value in started.options.items() if key in RECORDED},
+        "fallback": tuple(started.options.get("fallback", ())),
         "task": task,
+        "attach": (),
         "bot": started.bot,
         "model": now.model,
         "answers": started.answers,
@@ -80,9 +91,24 @@ def spec_of(
         "timeout": now.budget.timeout_s,
         "max_tokens": now.budget.max_tokens,
         "max_cost": now.budget.max_cost,
-        "objects": Objects(policy=started.policy, record=Recorded(started, tuple(history), changed, from_scratch)),
+        "objects": Objects(policy=policy, record=Recorded(started, tuple(history), changed, from_scratch)),
     }
     return today.model_copy(update={**values, **{key: getattr(today, key) for key in changed}})
+
+
+def _check_sources(policy: Policy, today: RunSpec) -> None:
+    """A command, a file or the ssh-agent of the host is what is set today, never what a record says."""
+    allowed = set(map(ssh_account_of, today.ssh_agent))
+    for account in policy.ssh_agent:
+        if account not in allowed:
+            what = f"the run began with --ssh-agent {account}, which is taken from no record"
+            raise UsageError(what, f"if it is yours: STOCKADE_SSH_AGENT={account}")
+    known = {credential_of(text) for text in today.credential}
+    for one in policy.credentials:
+        if one.source and one not in known:
+            words = f"{one.name}={one.source}@{one.host}{f':{one.header}' if one.header else ''}"
+            what = f"the run began with --credential {words}, which is taken from no record"
+            raise UsageError(what, f"if it is yours: STOCKADE_CREDENTIAL={shlex.quote(words)}")
 
 
 def _hooks(started: RunStarted, today: RunSpec) -> tuple[str | HookCommand, ...]:
@@ -123,6 +149,7 @@ def resumed_event(spec: RunSpec, record: Recorded, state: RunState, task: str) -
         sandbox=spec.sandbox,
         budget=budget,
         check=spec.check,
+        network=record.started.policy.network,
         lost=tuple(layer.host for layer in result.layers if layer.is_lost) if result.wrote else (),
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from stockade.core.errors import StockadeError, UsageError
+from stockade.core.errors import StockadeError, UsageError, did_you_mean
 from stockade.core.events import RunEvent, SandboxStarted
 from stockade.core.ports import Backend, OnEvent, OnProgress, Reviewer, Sandbox
 from stockade.paths import run_dir, state_dir
@@ -41,7 +41,9 @@ def backend_of(name: str) -> Backend:
     """The backend of that name; of NAME=VALUE what it makes of the value. UsageError when there is none."""
     kind, equals, value = (DEFAULT if name == AUTO else name).partition("=")
     if kind not in (known := registry.names(GROUP)):
-        raise UsageError(f"there is no sandbox {name!r}", f"choose {AUTO}, {', '.join(known)}")
+        raise UsageError(
+            f"there is no sandbox {name!r}", did_you_mean(kind, known, f"choose {AUTO}, {', '.join(known)}")
+        )
     result = registry.load(GROUP, kind)
     if not isinstance(result, Backend) and callable(result):
         result = registry.make(GROUP, kind, value)

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from stockade.core.data import Data, first_refused
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.model_options import (
     LLAMA_OTHERS,
     LLAMA_SPELLED,
@@ -123,8 +123,7 @@ def _from_pairs(pairs: Sequence[str]) -> dict[str, Any]:
         key, equals, text = pair.partition("=")
         key = _today(key.strip().replace("-", "_"), "-o {key}=VALUE")
         if not equals or key not in KEYS:
-            near = difflib.get_close_matches(key, KEYS, n=1)
-            hint = f"did you mean {near[0]}?" if near else "stockade help settings lists them"
+            hint = did_you_mean(key, KEYS, "stockade help settings lists them")
             raise UsageError(
                 f"-o {pair!r}: " + ("write KEY=VALUE" if not equals else f"there is no setting {key!r}"), hint
             )
@@ -239,7 +238,8 @@ def _checked(values: dict[str, Any], where: str, *, strict: bool) -> dict[str, A
         except ValidationError as error:
             key, message = first_refused(error, model)
             location = where.replace("{key}", key.replace("_", "-") if where.startswith("--") else key)
-            raise UsageError(f"{location.replace('{KEY}', key.upper())}{message}") from None
+            hint = getattr(error.errors()[0].get("ctx", {}).get("error"), "hint", None)
+            raise UsageError(f"{location.replace('{KEY}', key.upper())}{message}", hint) from None
         result |= {key: getattr(valid, keys[key]) for key in part}
     return result
 

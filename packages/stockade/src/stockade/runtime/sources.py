@@ -44,8 +44,8 @@ def plain_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None =
     variables = dict(os.environ if environ is None else environ)
     if any(name.startswith("LLAMA_") for name in variables):
         return None
-    result = RunSettings()
-    for source in (_of_user(), dict(_of_variables(variables)), flags):
+    result, given = RunSettings(), {key: value for key, value in flags.items() if value != ()}
+    for source in (_of_user(), dict(_of_variables(variables)), given):
         for key, value in source.items():
             if not _is_plain(key, value):
                 return None

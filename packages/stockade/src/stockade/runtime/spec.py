@@ -2,6 +2,7 @@
 the budget that it says.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -12,7 +13,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from stockade.core.budget import Budget
 from stockade.core.data import Data, first_refused
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.events import Autonomy, RunEvent, RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.model_options import LoadOptions, SamplingOptions
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from stockade.core.ports import Model, Sandbox, Toolbox
     from stockade.loop.hooks import Hook
 
-RECORDED = {*LoadOptions.model_fields, "fast_model", "search", "loop_repeats", "small_models"}
+RECORDED = {
+    *LoadOptions.model_fields,
+    "api",
+    "fast_model",
+    "smart_model",
+    "fallback",
+    "search",
+    "loop_repeats",
+    "small_models",
+}
 """RunSpec that are on record as they were given."""
 
 
@@ -76,6 +86,14 @@ class Objects:
         self.tools, self.hooks, self.record = tools, hooks, record
 
 
+class NotOneOf(ValueError):
+    """A value that is none of a setting's `choices`; `hint` is the one that was meant, perhaps."""
+
+    def __init__(self, value: str, *choices: str) -> None:
+        super().__init__(f"{value!r} is not one of {', '.join(choices)}")
+        self.hint = did_you_mean(value, choices)
+
+
 class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed=True, alias_generator=key_of):
     """What a run is: its task, all that may be set (core/settings.py), and what a program passes as objects."""
 
@@ -92,6 +110,13 @@ class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed
     @classmethod
     def _network(cls, value: str) -> str:
         parse_network(value)
+        return value
+
+    @field_validator("approve")
+    @classmethod
+    def _approve(cls, value: str) -> str:
+        if value not in ("never", "ask", "rules") and len(value.removeprefix("rules=")) in (0, len(value)):
+            raise NotOneOf(value, "never", "ask", "rules", "rules=FILE")
         return value
 
     @field_validator("protect")
@@ -158,7 +183,10 @@ def check_priced(budget: Budget, info: ModelInfo, name: str) -> None:
 def spec_of(given: Mapping[str, Any]) -> RunSpec:
     """A RunSpec by the names of the command line. UsageError for a name or value that is none."""
     try:
-        return RunSpec.model_validate({key: value for key, value in given.items() if value is not None})
+        values = {key: value for key, value in given.items() if value is not None}
+        if not isinstance(schema := values.get("output_schema", ""), str):  # from Python
+            values["output_schema"] = json.dumps(schema) if isinstance(schema, Mapping) else str(schema)
+        return RunSpec.model_validate(values)
     except ValidationError as error:
         key, words = first_refused(error, RunSpec)
         raise UsageError(f"{key}{words}") from None

@@ -5,11 +5,13 @@ says.
 """
 
 import difflib
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from stockade.answers.action_codec import DESCRIPTIONS
 from stockade.bots.model_profiles import FILES
 from stockade.core.actions import BUILT_IN_TOOLS
 from stockade.core.errors import UsageError
@@ -142,15 +144,27 @@ def chosen(of_bot: Sequence[str], more: Sequence[str], without: Sequence[str]) -
 
 def known_tools() -> list[tuple[str, str, str]]:
     """(name, kind, what it is) of what `--tool` takes by name."""
-    rows = [(name, "built in", "") for name in BUILT_IN_TOOLS if name != "tool_call"]
+    rows = [(name, "built in", DESCRIPTIONS[name]) for name in BUILT_IN_TOOLS if name != "tool_call"]
     rows += [(name, *_owner(name)) for name in sorted(named())]
-    rows += [(name, "file", str(path)) for name, path in sorted(shipped().items())]
+    for name, path in sorted(shipped().items()):
+        about = tomllib.loads(path.read_text())["description"]
+        rows.append((name, "bundled", f"{about[:1].upper()}{about[1:]}; {path.name}"))
     return rows
+
+
+_BUNDLED = {
+    "memory": "Notes of a bot that stay from run to run.",
+    "read_document": "Read PDF, DOCX, HTML and notebooks as text.",
+    "read_page": "Read a web page as text, by the rules of --net.",
+    "web_search": "Search the web with the engine of --search.",
+    "python": "Run Python in a fresh interpreter in the sandbox.",
+    "browser": "Use a web browser in the sandbox.",
+}
 
 
 def _owner(name: str) -> tuple[str, str]:
     """Kind and description of a tool of a package."""
     part = registry.owner(GROUP, name)
     if part is None or part.ours:
-        return "ours" if part else "broken", "" if part else "two packages have it"
+        return "bundled" if part else "broken", _BUNDLED.get(name, "") if part else "two packages have it"
     return "package", f"{part.package} {part.version}"

@@ -4,11 +4,11 @@ beside this one, applied once each and in order."""
 import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
-from importlib import resources
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from stockade.core.errors import StoreFailed
-from stockade.store.rows import Large
+from stockade.store.blobs import Large
 
 Values = Sequence[Any]
 
@@ -76,21 +76,25 @@ _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 
 def migrations(kind: Kind) -> tuple[tuple[str, ...], ...]:
     """The statements of each migration; the first is number 1."""
-    folder = resources.files("stockade.store") / "migrations" / kind
-    result = sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if _NUMBERED.fullmatch(entry.name))
-    assert [int(name[:4]) for name, _ in result] == list(range(1, len(result) + 1)), "migrations are numbered from 1"
-    return tuple(_statements(text) for _, text in result)
+    return tuple(_statements(path.read_text()) for path in _numbered(kind))
+
+
+def _numbered(kind: Kind) -> list[Path]:
+    folder = Path(__file__).with_name("migrations") / kind
+    result = sorted(path for path in folder.iterdir() if _NUMBERED.fullmatch(path.name))
+    assert [int(path.name[:4]) for path in result] == list(range(1, len(result) + 1)), "migrations are numbered from 1"
+    return result
 
 
 def outstanding(version: int, kind: Kind, place: str) -> list[tuple[int, tuple[str, ...]]]:
     """What a record of this version still needs. StoreFailed when it is newer than we are."""
-    known = migrations(kind)
-    if version > len(known):
+    known = len(_numbered(kind))
+    if version > known:
         raise StoreFailed(
-            f"the record {place} was written by a newer Stockade (schema {version}, this one knows {len(known)})",
+            f"the record {place} was written by a newer Stockade (schema {version}, this one knows {known})",
             "update Stockade, or choose another record with --store",
         )
-    return list(enumerate(known[version:], version + 1))
+    return list(enumerate(migrations(kind)[version:], version + 1)) if version < known else []
 
 
 def _statements(text: str) -> tuple[str, ...]:

@@ -1,28 +1,56 @@
 """Opening the record: a file, or a PostgreSQL database."""
 
+import importlib
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from stockade.core.errors import UsageError
-from stockade.core.ports import RunStore
 from stockade.paths import state_dir
-from stockade.store.postgres import PostgresStore
-from stockade.store.sqlite import SQLiteStore
+from stockade.store.database import Database
+
+if TYPE_CHECKING:
+    from stockade.core.ports import RunStore
 
 
-def open_store(where: str | None = None) -> RunStore:
+def open_store(where: str | None = None) -> "RunStore":
     """The record: a file's path or the address of a PostgreSQL database, by default runs.db in the state folder.
 
     The file is made where it is not there. UsageError when its folder is not: only the default one is made.
     """
     if _is_address(where):
-        return PostgresStore(where)
-    return SQLiteStore(_in_a_folder(_path(where)) if where else _path(where))
+        found: RunStore = _load("postgres:PostgresStore")(where)
+    else:
+        found = _load("sqlite:SQLiteStore")(_in_a_folder(_path(where)) if where else _path(where))
+    return found
 
 
-def read_store(where: str | None = None) -> RunStore:
+def read_store(where: str | None = None) -> "RunStore":
     """A record that runs are looked for in: one that was named must be there, or it is a UsageError."""
+    _check_named(where)
+    return open_store(where)
+
+
+def read_index(where: str | None = None) -> Database:
+    """The same for store.index, which needs nothing else of a record."""
+    _check_named(where)
+    found: Database = (
+        _load("postgres:PostgresDatabase")(where)
+        if _is_address(where)
+        else _load("sqlite_file:SQLiteDatabase")(_path(where))
+    )
+    return found
+
+
+def _load(where: str) -> Any:
+    """What `module:name` of this package names, imported now: a list of runs needs no events."""
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(f"stockade.store.{module}"), name)
+
+
+def _check_named(where: str | None) -> None:
     if where and not _is_address(where):
         try:
             result = _path(where).exists()
@@ -30,7 +58,6 @@ def read_store(where: str | None = None) -> RunStore:
             raise UsageError(f"the record {where} cannot be looked at: {error.strerror}", "check --store") from None
         if not result:
             raise UsageError(f"there is no record {where}", "check --store; stockade run would make it")
-    return open_store(where)
 
 
 def _in_a_folder(path: Path) -> Path:
@@ -41,7 +68,15 @@ def _in_a_folder(path: Path) -> Path:
 
 
 def _path(where: str | None) -> Path:
-    return Path(where) if where else state_dir() / "runs.db"
+    if where:
+        return Path(where)
+    path = state_dir() / "runs.db"
+    for mine, mode in ((path.parent, 0o700), (path, 0o600)):  # as older versions did not make them
+        with suppress(FileNotFoundError):
+            seen = mine.lstat()
+            if seen.st_uid == os.geteuid() and not stat.S_ISLNK(seen.st_mode) and seen.st_mode & 0o077:
+                mine.chmod(mode)
+    return path
 
 
 def _is_address(where: str | None) -> TypeGuard[str]:

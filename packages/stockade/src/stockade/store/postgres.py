@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from stockade.core.errors import StoreFailed, UsageError, to_install
+from stockade.store.blobs import Large
 from stockade.store.database import Values, outstanding
 from stockade.store.lease import BEAT_S
 from stockade.store.record import SQLRecord
-from stockade.store.rows import Large
 
 if TYPE_CHECKING:
     import psycopg

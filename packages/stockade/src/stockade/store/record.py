@@ -5,18 +5,15 @@ Everything about one append is one transaction: that nobody else drives the run,
 
 import contextlib
 import json
-import math
-import re
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import anyio
-from pydantic import ValidationError
 
 from stockade.core.errors import RunRemoved, RunTaken, StoreFailed, UsageError
 from stockade.core.events import (
@@ -28,52 +25,15 @@ from stockade.core.events import (
     RunStarted,
     said_of,
 )
-from stockade.core.ports import RunSummary
+from stockade.core.summary import NEVER_BEGAN, RunSummary
 from stockade.store.database import Database
-from stockade.store.lease import BEAT_S, Holder, holding
+from stockade.store.index import lease_columns, plain, runs_of
+from stockade.store.lease import BEAT_S, Lease, holding
 from stockade.store.rows import Row, decode, encode
 from stockade.store.writer import Writer
 
 _TASK_SHOWN = 500
 _SAID_CHARS = 20_000
-_TEXTS = ("task", "bot", "model", "status", "folder")
-_LISTED = ("run_id", "started", "task", "bot", "model", "status", "turns", "folder")
-_RECOVER = "docs/store.md, Damage, says how to read the rest; stockade runs rm --force removes the run"
-_NEVER_BEGAN = "status='failed' AND turns=0"
-_END_OF_TIME = 253402300800.0
-"""The year 10000: no clock says so, and no calendar goes further."""
-
-
-_RUN_ID = re.compile(r"\w[\w.-]{0,199}")
-_STATES = frozenset({"running", "done", "stopped", "failed"})
-
-
-def _wrong(row: Sequence[Any]) -> str:
-    """Which column of a row of `runs` is not what it must be; empty when none is. Of many rows, so by hand."""
-    run_id, started, *texts, turns = row[0], row[1], row[2], row[3], row[4], row[5], row[7], row[6]
-    if not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):
-        return "run_id"
-    if not (isinstance(started, float | int) and 0 <= started < _END_OF_TIME):
-        return "started"
-    if not all(isinstance(text, str) for text in texts):
-        return next(name for name, text in zip(_TEXTS, texts, strict=True) if not isinstance(text, str))
-    if texts[3] not in _STATES:
-        return "status"
-    return "" if isinstance(turns, int) else "turns"
-
-
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    """A row of `leases`. `silent_s`: how long ago its holder last gave a sign."""
-
-    fence: int
-    holder: Holder | None
-    silent_s: float
-
-    @property
-    def driver(self) -> str | None:
-        """Who holds it, in words, if they are still there."""
-        return self.holder.words if self.holder is not None and self.holder.is_alive(self.silent_s) else None
 
 
 @dataclass(slots=True)
@@ -126,12 +86,12 @@ class SQLRecord:
     async def runs(
         self, *, folder: str | None = None, words: Sequence[str] = (), limit: int | None = None
     ) -> list[RunSummary]:
-        return await self._writer.read(partial(self._runs, folder, words, limit))
+        return await self._writer.read(partial(runs_of, self._db, folder=folder, words=words, limit=limit))
 
     async def said(self, run_id: str, words: Sequence[str]) -> list[tuple[str, str]]:
         any_of = " OR ".join(self._db.matching for _ in words)
         sql = f"SELECT kind, text FROM said WHERE run_id=? AND ({any_of or 'true'}) ORDER BY number LIMIT 20"
-        values = (run_id, *map(self._db.phrase, map(_plain, words)))
+        values = (run_id, *map(self._db.phrase, map(plain, words)))
         return [(str(kind), str(text)) for kind, text in await self._writer.read(lambda: self._db.execute(sql, values))]
 
     async def remove(self, run_id: str) -> None:
@@ -149,7 +109,7 @@ class SQLRecord:
     @asynccontextmanager
     async def driving(self, run_id: str) -> AsyncIterator[None]:
         with holding() as holder:
-            fence = await self._writer.write(partial(self._take, run_id, holder.model_dump_json()))
+            fence = await self._writer.write(partial(self._take, run_id, holder.json))
             self._fences[run_id] = fence
             try:
                 yield
@@ -197,7 +157,7 @@ class SQLRecord:
                 self._db.execute(
                     "INSERT INTO runs (run_id, started, task, bot, model, folder, status, turns)"
                     " VALUES (?, ?, ?, ?, ?, ?, 'running', 0)",
-                    (run_id, event.at, _plain(event.task[:_TASK_SHOWN]), event.bot, event.model, _plain(folder)),
+                    (run_id, event.at, plain(event.task[:_TASK_SHOWN]), event.bot, event.model, plain(folder)),
                 )
             case ModelAnswered():
                 self._db.execute("UPDATE runs SET turns=turns+1 WHERE run_id=?", (run_id,))
@@ -211,7 +171,7 @@ class SQLRecord:
             case _:
                 pass
         if said := said_of(event):
-            row = (run_id, said[0], _plain(said[1][:_SAID_CHARS]))
+            row = (run_id, said[0], plain(said[1][:_SAID_CHARS]))
             self._db.execute("INSERT INTO said (run_id, kind, text) VALUES (?, ?, ?)", row)
 
     def _rows(self, run_id: str, first: int, limit: int | None) -> list[tuple[object, ...]]:
@@ -222,7 +182,7 @@ class SQLRecord:
     def _find(self, reference: str) -> str:
         if reference == "last":
             rows = self._db.execute(
-                f"SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id AND NOT ({_NEVER_BEGAN})"
+                f"SELECT run_id FROM runs WHERE replace(run_id, '.', '')=run_id AND NOT {NEVER_BEGAN}"
                 " ORDER BY number DESC LIMIT 1"
             )
             if not rows:
@@ -285,56 +245,11 @@ class SQLRecord:
             raise StoreFailed(what, f"stockade runs rm --force {damaged[0]}")
         return {name for _, names in named for name in names}
 
-    def _runs(self, folder: str | None, words: Sequence[str], limit: int | None) -> list[RunSummary]:
-        where, values = list[str](), list[object]()
-        if folder is not None:
-            where.append("(folder=? OR substr(folder, 1, ?)=?)")
-            inside = f"{folder.rstrip('/')}/"
-            values += [_plain(folder), len(inside), _plain(inside)]
-        for word in words:
-            where.append(f"runs.run_id IN (SELECT run_id FROM said WHERE {self._db.matching})")
-            values.append(self._db.phrase(_plain(word)))
-        rows = self._db.execute(
-            f"SELECT {', '.join(f'runs.{name}' for name in _LISTED)}, {self._lease_columns}"
-            " FROM runs LEFT JOIN leases ON leases.run_id = runs.run_id"
-            f"{' WHERE ' if where else ''}{' AND '.join(where)} ORDER BY number DESC{' LIMIT ?' if limit else ''}",
-            [*values, *([limit] if limit else [])],
-        )
-        return [self._summary(row[: len(_LISTED)], row[len(_LISTED) :]) for row in rows]
-
-    def _summary(self, row: Sequence[Any], lease: Sequence[Any]) -> RunSummary:
-        """One that is damaged has its status: the others are listed beside it."""
-        run_id = row[0] if isinstance(row[0], str) else repr(row[0])
-        try:
-            if wrong := _wrong(row):
-                raise StoreFailed(f"its row in {self._db.place} is damaged: {wrong}: this is not what stands there")
-            driver = self._lease_of(run_id, lease).driver if lease[0] is not None else None
-            return RunSummary.model_construct(**dict(zip(_LISTED, row, strict=True)), driver=driver)
-        except StoreFailed as error:
-            problem = error.message.removeprefix(f"run {run_id}: ")
-        return RunSummary(
-            run_id=run_id, started=0, task="", bot="", model="", status="damaged", turns=0, problem=problem
-        )
-
     # Leases
 
-    @property
-    def _lease_columns(self) -> str:
-        return f"fence, holder, seen, {self._db.now} - seen"
-
-    def _lease(self, run_id: str, lock: str = "") -> _Lease | None:
-        rows = self._db.execute(f"SELECT {self._lease_columns} FROM leases WHERE run_id=?{lock}", (run_id,))
-        return self._lease_of(run_id, rows[0]) if rows else None
-
-    def _lease_of(self, run_id: str, row: Sequence[Any]) -> _Lease:
-        """StoreFailed when it is damaged: whether somebody drives the run cannot be told then."""
-        fence, holder, last_sign, silent_s = row
-        try:
-            if isinstance(fence, int) and isinstance(last_sign, float) and math.isfinite(last_sign):
-                return _Lease(fence, None if holder is None else Holder.model_validate_json(holder), silent_s)
-        except ValidationError:
-            pass
-        raise StoreFailed(f"run {run_id}: its lease in {self._db.place} is damaged", _RECOVER)
+    def _lease(self, run_id: str, lock: str = "") -> Lease | None:
+        rows = self._db.execute(f"SELECT {lease_columns(self._db)} FROM leases WHERE run_id=?{lock}", (run_id,))
+        return Lease.of_row(run_id, rows[0], self._db.place) if rows else None
 
     def _driver(self, run_id: str) -> str | None:
         result = self._lease(run_id)
@@ -381,11 +296,6 @@ class SQLRecord:
 def _taken(run_id: str, driver: str | None) -> RunTaken:
     who = f"is being driven by {driver}" if driver else "was taken over by another process"
     return RunTaken(f"run {run_id} {who}", "wait for its end, or stop it there")
-
-
-def _plain(text: str) -> str:
-    """What both databases take: no NUL, no half of a character."""
-    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _is_utf8(text: str) -> bool:

@@ -11,18 +11,10 @@ from pydantic import ValidationError
 
 from stockade.core.actions import Action, Answer, Step, ToolResult
 from stockade.core.errors import ModelUnavailable, RunRemoved, RunTaken, StockadeError, UnreadableAnswer, UsageError
-from stockade.core.events import (
-    ModelAnswered,
-    RunEvent,
-    RunFinished,
-    RunStarted,
-    from_json,
-    never_began,
-    said_of,
-    to_json,
-)
+from stockade.core.events import ModelAnswered, RunEvent, RunFinished, RunStarted, from_json, said_of, to_json
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Usage
-from stockade.core.ports import ExecResult, OnNetwork, OnText, RunSummary
+from stockade.core.ports import ExecResult, OnNetwork, OnText
+from stockade.core.summary import RunSummary, never_began
 from stockade.core.tools import Offered, ToolSpec
 from stockade.loop.verdict import argv_of
 from stockade_sandbox.results import Chunk, CommandOutput, FolderLayer

@@ -2,13 +2,14 @@
 
 import hashlib
 import re
+from functools import partial
 from pathlib import Path
 
 from stockade.core.errors import UsageError
 from stockade.core.ports import OnNetwork, SearchEngine, Toolbox
 from stockade.core.tool_plan import ToolContext
 from stockade.tools.documents import DocumentToolbox
-from stockade.tools.fetch import ThroughProxy
+from stockade.tools.fetch import ThroughProxy, tls_context
 from stockade.tools.memory import MemoryToolbox
 from stockade.tools.program import PythonTool
 from stockade.tools.search import DuckDuckGo, SearchToolbox, SearXNG
@@ -37,7 +38,8 @@ def documents(context: ToolContext) -> Toolbox:
 
 def pages(context: ToolContext) -> Toolbox:
     """By the rules of the run's --net, through a proxy of its own."""
-    return PageToolbox(ThroughProxy(Egress.of(context.policy, context.on_network)), _room(context))
+    egress, tls = Egress.of(context.policy, context.on_network), partial(tls_context, context.policy.authorities)
+    return PageToolbox(ThroughProxy(egress, tls), _room(context))
 
 
 def search(context: ToolContext) -> Toolbox:

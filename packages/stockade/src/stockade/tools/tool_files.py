@@ -3,7 +3,6 @@
 Microbots' own tool files are read as well: their keys are other names for ours.
 """
 
-import difflib
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -15,7 +14,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, Validation
 from typing_extensions import TypedDict
 
 from stockade.core.data import Data, wrong_words
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.settings import listed
 from stockade.core.tools import NAME, ToolSpec
 from stockade.paths import PROJECT_FILE, parse_toml, read_regular
@@ -279,8 +278,7 @@ def _unknown(path: Path, *place: str) -> UsageError:
         keys, what = tuple(ProjectSetup.model_fields), "[setup]"
     else:
         keys, what = tuple(kinds[place[0]].model_fields) if len(place) > 1 else (*_KEYS, *_MICROBOTS), "a tool file"
-    near = difflib.get_close_matches(place[-1], keys, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"keys are: {', '.join(keys)}"
+    hint = did_you_mean(place[-1], keys, f"keys are: {', '.join(keys)}")
     return UsageError(f"{path}: {what} has no {place[-1]!r}", hint)
 
 

@@ -24,6 +24,7 @@ from stockade_sandbox.backends.rootfs import (
     check_inside,
     environment,
     etc_files,
+    image_view,
     proxy_variables,
     view,
 )
@@ -50,6 +51,8 @@ RIGHTS_OF_ROOT = (
 """Over what belongs to the sandbox's own users; none by which one process looks into another, or reaches further."""
 
 
+ANY_PORT = "sys/net/ipv4/ip_unprivileged_port_start"
+"""Of a network namespace: from which port on anybody may listen."""
 _OUTSIDE = 16
 """Processes beside those that a limit is meant for: the launcher's, bubblewrap's, agents and holders."""
 
@@ -70,6 +73,18 @@ class Build(NamedTuple):
     folder: str
     uid: int
     mapped: bool
+
+
+class Writable(NamedTuple):
+    """The root file system of an image, which can be written to: `folder` has `upper` and `work`. What runs in it is
+    `uid` and `gid` there, and every file is theirs. It begins in `workdir`, made where it is not there.
+    """
+
+    folder: str
+    uid: int
+    gid: int
+    workdir: str
+    makes_workdir: bool
 
 
 class Launch(NamedTuple):
@@ -93,6 +108,7 @@ class Launch(NamedTuple):
     """Of those that are shown through one, which are written to in the scratch tmpfs."""
     ids: Ids | None = None
     """Of a sandbox that has a root."""
+    writable: Writable | None = None
 
 
 def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
@@ -110,27 +126,36 @@ def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ..
 
 
 def bubblewrap_argv(
-    policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, *, building: bool = False
+    policy: Policy,
+    layers: Sequence[FolderLayer],
+    host: HostFacts,
+    *,
+    building: bool = False,
+    writable: Writable | None = None,
 ) -> list[str]:
     """Bubblewrap's options, without the program to run; descriptors have the fixed numbers above."""
     paths = inside_paths(policy, layers)
     caches = [rule.inside for rule in policy.lent if rule.mode == "overlay"]  # one that is only read cannot be bound rw
     own = ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--as-pid-1"]
+    networked = policy.network.mode != "none"  # then the network namespace is the launcher's, with ports for names
     if policy.root:  # the user namespace is the launcher's
-        args = [*(f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")), *own]
+        names = ("ipc", "pid", "uts", "cgroup-try", *(() if networked else ("net",)))
+        args = [*(f"--unshare-{name}" for name in names), *own]
         args += [word for right in RIGHTS_OF_ROOT for word in ("--cap-add", right)]
     else:
-        args = ["--unshare-all", "--unshare-user", *own]
+        args = ["--unshare-all", "--unshare-user", *(("--share-net",) if networked else ()), *own]
         if host.bwrap.version >= (0, 8):
             args.append("--disable-userns")
         uid, gid = (0, 0) if building else (INSIDE_UID, INSIDE_GID)
+        if writable:
+            uid, gid = writable.uid, writable.gid
         args += ["--uid", str(uid), "--gid", str(gid)]
     args += ["--hostname", "sandbox", "--clearenv"]
     for name, value in environment({**proxy_variables(policy.network), **policy.environment}).items():
         args += ["--setenv", name, value]
     if policy.root:
         args += _open_to_all((f"{OWN}/bin/python", "/var/tmp", *paths))
-    args += view(policy, host, paths, building=building)
+    args += image_view(host, paths) if writable else view(policy, host, paths, building=building)
     for number, layer in enumerate(layers):
         flag = "--ro-bind" if layer.mode == "ro" and layer.inside not in caches else "--bind"
         args += [flag, f"/folder-{number}", paths[number]]
@@ -138,6 +163,9 @@ def bubblewrap_argv(
         args += ["--bind", f"/copy-{number}", paths[len(layers) + number]]
     for path, target in policy.links.items():
         args += ["--symlink", target, path]
+    if writable:
+        made = ["--dir", writable.workdir] if writable.makes_workdir else []
+        return [*args, *made, "--chdir", writable.workdir, "--seccomp", str(SECCOMP_FD)]
     return [*args, "--chdir", policy.workdir, "--remount-ro", "/", "--seccomp", str(SECCOMP_FD)]
 
 
@@ -147,7 +175,9 @@ def _open_to_all(places: Sequence[str]) -> list[str]:
     return [word for one in sorted(above) for word in ("--dir", one)]
 
 
-def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer], launch: Launch) -> dict[int, str]:
+def _open_sources(
+    ops: Operations, policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, launch: Launch
+) -> dict[int, str]:
     """All sources before anything is mounted over them; returns the slots and where they go, below the stage."""
     places: dict[int, str] = {}
 
@@ -172,7 +202,10 @@ def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer]
             tree("tree", layer.host, f"folder-{number}", RDONLY if layer.mode == "ro" else 0, owner)
     for number, path in enumerate(launch.copies):
         tree("one", path, f"copy-{number}", 0)
-    if policy.rootfs:
+    if policy.rootfs and launch.writable:
+        tree("one", policy.rootfs, "lower-image", RDONLY, Owner(0, 0) if host.root else None)
+        tree("one", launch.writable.folder, "layer-image", 0)
+    elif policy.rootfs:
         tree("tree", policy.rootfs, "root", RDONLY)
     owner = Owner(0, 0) if launch.build and launch.build.mapped else None
     for number, path in enumerate(policy.system):
@@ -183,7 +216,7 @@ def _open_sources(ops: Operations, policy: Policy, layers: Sequence[FolderLayer]
     return places
 
 
-def overlay_options(stage: str, number: int, host: HostFacts, layer: str = "layer") -> str:
+def overlay_options(stage: str, number: int | str, host: HostFacts, layer: str = "layer") -> str:
     """mount(8) options; a user namespace keeps the overlay's marks in `user.overlay.*`."""
     upper = f"{stage}/{layer}-{number}"
     options = f"lowerdir={stage}/lower-{number},upperdir={upper}/upper,workdir={upper}/work"
@@ -259,6 +292,8 @@ def _fill_stage(ops: Operations, policy: Policy, host: HostFacts, launch: Launch
             ops.add("dir", f"{stage}/scratch/cache-{number}{name}", 700, launch.uid, gid)
         ops.add("overlay", f"{stage}/folder-{number}", overlay_options(stage, number, host, "scratch/cache"))
     _fill_system(ops, policy, host, launch.ids)
+    if launch.writable:
+        ops.add("overlay", f"{stage}/root", overlay_options(stage, "image", host))
     if policy.system or launch.build:
         ops.add("overlay", f"{stage}/{LAYERED_USR}", layered_usr_options(stage, policy, host, launch.build))
     if launch.package_fds:
@@ -276,7 +311,7 @@ def mount_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostFa
     elif not host.root:
         ops.add("userns")
     ops.add("mountns")
-    places = _open_sources(ops, policy, layers, launch)
+    places = _open_sources(ops, policy, layers, host, launch)
     ops.add("tmpfs", host.stage, "size=4m,mode=755")
     for slot, place in places.items():
         ops.add("place", slot, f"{host.stage}/{place}")
@@ -304,6 +339,9 @@ def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostF
     _fill_stage(ops, policy, host, launch)
     ops.add("pidns", launch.pid_fd)
     ops.add("proc", f"{host.stage}/proc")
+    if policy.network.mode != "none":
+        ops.add("netns")
+        ops.add("write", f"{host.stage}/proc/{ANY_PORT}", 0)
     ops.add("root", host.stage)
     if launch.ids:
         for fd in (launch.fds[AGENT_FD - FIRST_FD], launch.fds[SHELL_FD - FIRST_FD]):

@@ -23,7 +23,7 @@ _DEATH_NOTE_S = 2.0
 def suits(policy: Policy) -> bool:
     """Whether `run_once` can hold it: no folders, no copies, no network, no root, this machine's own system."""
     prepared = (policy.folders, policy.copies, policy.lent, policy.system, policy.rootfs, policy.root)
-    return policy.network.mode == "none" and not any(prepared)
+    return policy.network.mode == "none" and not any(prepared) and not policy.authorities
 
 
 def run_once(

@@ -3,7 +3,6 @@
 Needs no event loop. Ends are seen through pidfds, stderr goes to a memfd that cannot fill up.
 """
 
-import ctypes
 import os
 import select
 import signal
@@ -18,6 +17,7 @@ from stockade_sandbox.agent.child import Child
 from stockade_sandbox.agent.jobs import AgentConfig
 from stockade_sandbox.backends.bubblewrap.argv import Launch, bubblewrap_argv, launch_operations, program
 from stockade_sandbox.backends.host_info import HostFacts, pinned_files
+from stockade_sandbox.backends.in_root import open_in_root
 from stockade_sandbox.backends.seccomp import filter_bytes
 from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.launcher.launch import command_line, launcher_memfd
@@ -25,7 +25,6 @@ from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import FolderLayer
 
 _END_TIMEOUT_S = 10.0
-_OPENAT2, _RESOLVE_IN_ROOT = 437, 0x10
 
 
 @dataclass
@@ -87,23 +86,15 @@ def _keep(stack: ExitStack, fd: int) -> int:
     return fd
 
 
-class _OpenHow(ctypes.Structure):
-    """openat2(2)."""
-
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 def shell_bytes(root: str, path: str) -> bytes:
     """A program of a root file system, no link of which leads out of it. SandboxFailed when it is none."""
-    how = _OpenHow(os.O_RDONLY | os.O_CLOEXEC, 0, _RESOLVE_IN_ROOT)
     folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        call = ctypes.CDLL(None, use_errno=True).syscall
-        fd = call(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+        fd = open_in_root(folder, path, os.O_RDONLY)
+    except OSError as error:
+        raise SandboxFailed(f"{path} cannot be read there: {error.strerror}", "does it have bash?") from None
     finally:
         os.close(folder)
-    if fd < 0:
-        raise SandboxFailed(f"{path} cannot be read there: {os.strerror(ctypes.get_errno())}", "does it have bash?")
     with open(fd, "rb") as file:
         data = file.read()
     if not data.startswith(b"\x7fELF"):
@@ -118,9 +109,10 @@ def start_tree(
 
     SandboxFailed when the machine has no process, memory or descriptor left for it.
     """
-    options = bubblewrap_argv(policy, layers, host, building=launch.build is not None)
+    options = bubblewrap_argv(policy, layers, host, building=launch.build is not None, writable=launch.writable)
     args = os.fsencode("".join(f"{option}\0" for option in options))
-    seccomp = filter_bytes(installing=launch.build is not None)
+    is_root = launch.build is not None or (launch.writable is not None and launch.writable.uid == 0)
+    seccomp = filter_bytes(installing=is_root)
     package = pinned_files(host.bwrap.package) if host.bwrap.package else {}
     shell = shell_bytes(policy.rootfs or "/", AgentConfig().shell[0]) if launch.ids else b""
     with ExitStack() as stack:

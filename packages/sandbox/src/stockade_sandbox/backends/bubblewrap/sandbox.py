@@ -8,8 +8,11 @@ Started by root, everything from bubblewrap on runs under a uid of its own that 
 import os
 import socket
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from anyio import to_thread
 
 from stockade_sandbox import registry
 from stockade_sandbox.backends.agent_sandbox import AgentSandbox
@@ -17,22 +20,27 @@ from stockade_sandbox.backends.bubblewrap.argv import (
     Build,
     Launch,
     Owner,
+    Writable,
     bubblewrap_argv,
+    inside_paths,
 )
 from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failure
 from stockade_sandbox.backends.bubblewrap.process import ProcessTree, start_tree
 from stockade_sandbox.backends.feature_probe import can_idmap, can_shield, overlay_check, owner_of
 from stockade_sandbox.backends.host_info import HostFacts, fresh_sandbox_uid, host_facts, is_sandbox_uid, sandbox_ids
-from stockade_sandbox.backends.layers import make_layers, not_with_an_image
+from stockade_sandbox.backends.layers import make_layers, not_with_an_image, unpack_image
 from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.limits.cgroups import Groups, guarantees, make_groups, places, remove_groups, sweep
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import Policy, is_image
 from stockade_sandbox.port import Backend
 from stockade_sandbox.processes import descendants, pids_of
 from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress, stoppable
+
+if TYPE_CHECKING:
+    from stockade_sandbox.backends.oci import Image
 
 __all__ = ["BubblewrapSandbox", "bubblewrap_argv", "prepare_layers"]
 
@@ -138,9 +146,16 @@ class BubblewrapSandbox(AgentSandbox):
     @classmethod
     def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "BubblewrapSandbox":
         """One with its layers made below `base`; what cannot be held is refused before that."""
-        if policy.rootfs and not Path(policy.rootfs).is_dir():
-            what = f"--image {policy.rootfs}: bubblewrap takes a root file system directory"
-            raise UsageError(what, "images are for docker and podman")
+        if is_image(policy.rootfs):
+            if policy.root:
+                what = "a sandbox of an image has one user, the image's own"
+                raise PolicyNotEnforceable("user", what, "leave out user=: who is root in the image is root there")
+            unpack_image(policy.rootfs, on_progress)
+        elif policy.rootfs and not Path(policy.rootfs).is_dir():
+            what = f"--image {policy.rootfs}: bubblewrap takes a root file system directory, or an image in a file"
+            raise UsageError(
+                what, "give oci:DIR, docker-archive:FILE or NAME@sha256:HEX; names are for docker and podman"
+            )
         return cls(policy, prepare_layers(policy, base, on_progress), base)
 
     @property
@@ -165,6 +180,7 @@ class BubblewrapSandbox(AgentSandbox):
         return (*lines, f"made by {self._host.bwrap.source}") if self._host else lines
 
     async def _start(self) -> None:
+        image = await self._take_image() if is_image(self._policy.rootfs) else None
         self._host = host = host_facts(self._policy.rootfs)
         uid = self._build.uid if self._build else sandbox_uid(self._layers)
         owners = layer_owners(self._layers, host, uid)
@@ -172,13 +188,15 @@ class BubblewrapSandbox(AgentSandbox):
         self._exceptions = (*unshielded, *(unmapped(self._layers, owners, uid) if host.root else ()))
         owner = uid if host.root else None
         copies = await stoppable(lambda progress: self._copy_in(owner, progress)) if self._policy.copies else ()
-        await self._disk_watch((*copies, *((self._build.folder,) if self._build else ())))
+        writable = await to_thread.run_sync(self._image_layer, image, owner) if image else None
+        more = [one.folder for one in (self._build, writable) if one]
+        await self._disk_watch((*copies, *more))
         where = places()
         sweep(where)
         self._groups = make_groups(self._policy.limits, where)
         groups = tuple(str(folder) for folder in self._groups.folders)
         launch = Launch(os.getpid(), uid, owners=owners, shields=shown, caches=self._caches(shown), copies=copies,
-                        cgroups=groups, build=self._build)  # fmt: skip
+                        cgroups=groups, build=self._build, writable=writable)  # fmt: skip
         if self._policy.root:
             launch = launch._replace(ids=(ids := sandbox_ids()))
             if ids.outer:  # all from there on is done by somebody whose id is 0, and whose rights end at those ids
@@ -195,6 +213,15 @@ class BubblewrapSandbox(AgentSandbox):
         overlays = [layer for layer in self._layers if layer.strategy == "overlay"]
         if overlays and not host.root:
             self._walk = registry.load("overlay.prepare:OwnersWalk")(overlays, self._open().notes.append)
+
+    def _image_layer(self, image: "Image", uid: int | None) -> Writable:
+        folder = (self._private or self._private_folder()) / "image"
+        folder.mkdir()
+        given = {"HOME": image.home, "USER": image.name, **self._policy.environment}
+        self._policy = replace(self._policy, environment=given)
+        begin = registry.load("backends.bubblewrap.image:begin_layer")
+        made: Writable = begin(image, self._cwd, inside_paths(self._policy, self._layers), folder, uid)
+        return made
 
     def _caches(self, shields: Sequence[bool]) -> tuple[int, ...]:
         """Layers that can be written to in memory; elsewhere they are only read."""

@@ -172,6 +172,8 @@ def _masked(engine: Engine) -> list[str]:
 def _hardening(policy: Policy, engine: Engine, launched: Launched) -> list[str]:
     limits = policy.limits
     args = ["--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    if policy.network.mode != "none" and not launched.runtime:
+        args += ["--sysctl", "net.ipv4.ip_unprivileged_port_start=0"]
     args += ["--read-only", "--ipc", "none", "--pull", "never"]
     args += [
         "--hostname",

@@ -39,7 +39,7 @@ from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.launcher.launch import launcher_bytes
 from stockade_sandbox.limits.cgroups import guarantees
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import Policy, is_image_file
 from stockade_sandbox.port import Backend
 from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress, stoppable
@@ -153,6 +153,8 @@ class ContainerSandbox(AgentSandbox):
 
     async def _start(self) -> None:
         inside_paths(self._policy, self._layers)
+        if is_image_file(self._policy.rootfs):
+            await self._take_image()
         self._engine = engine = await anyio.to_thread.run_sync(find_engine, self._wanted)
         await anyio.to_thread.run_sync(sweep, engine)
         image = await anyio.to_thread.run_sync(find_image, engine, self._policy.rootfs)

@@ -53,14 +53,14 @@ from stockade_sandbox.backends.containers.host_stage import (
 )
 from stockade_sandbox.backends.feature_probe import run_operations
 from stockade_sandbox.backends.host_info import host_facts
-from stockade_sandbox.backends.layers import container_layers
+from stockade_sandbox.backends.layers import container_layers, unpack_image
 from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
 from stockade_sandbox.egress.inside import MakeServer
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
 from stockade_sandbox.launcher.launch import CAPABILITIES, OWN, in_gvisor
 from stockade_sandbox.limits.cgroups import guarantees
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import Policy, is_image
 from stockade_sandbox.port import Backend
 from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import Progress, stoppable
@@ -98,8 +98,9 @@ def refuse(policy: Policy) -> None:
         raise PolicyNotEnforceable(
             "sandbox", "gVisor is started by root only here", "use bubblewrap", ("bubblewrap", "podman")
         )
-    if policy.rootfs is not None and not Path(policy.rootfs).is_dir():
-        raise UsageError(f"not a root file system directory: {policy.rootfs!r}", "images are for docker and podman")
+    if policy.rootfs is not None and not is_image(policy.rootfs) and not Path(policy.rootfs).is_dir():
+        hint = "give oci:DIR, docker-archive:FILE or NAME@sha256:HEX; a name is for docker or podman"
+        raise UsageError(f"not a root file system directory: {policy.rootfs!r}", hint)
     _, version = find_runsc()
     if version.isdigit() and int(version) < _OLDEST:
         raise PolicyNotEnforceable(
@@ -241,6 +242,8 @@ class GVisorSandbox(AgentSandbox):
     def prepared(cls, policy: Policy, base: Path, on_progress: Progress | None = None) -> "GVisorSandbox":
         """One with its layers made below `base`; what cannot be held is refused before that."""
         refuse(policy)
+        if is_image(policy.rootfs):
+            unpack_image(policy.rootfs, on_progress)
         return cls(policy, container_layers(policy, base, on_progress), base)
 
     @property
@@ -259,6 +262,8 @@ class GVisorSandbox(AgentSandbox):
 
     async def _start(self) -> None:
         refuse(self._policy)
+        if is_image(self._policy.rootfs):
+            await self._take_image()
         inside_paths(self._policy, self._layers)
         self._runsc, self._version = find_runsc()
         runsc = self._runsc

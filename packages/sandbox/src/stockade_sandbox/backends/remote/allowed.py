@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from stockade_sandbox.egress.rules import parse_rules
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.policy import FolderMode, Network, Policy
 
@@ -66,6 +67,9 @@ def _real(host: str, mode: FolderMode, allowed: Allowed) -> Path:
 
 
 def _network_within(wanted: Network, most: Network) -> bool:
-    if wanted.mode == "none" or most.mode == "open":
+    """What is not public has to be named over there too, whatever else is allowed."""
+    if wanted.mode == "none" or (wanted.mode == most.mode == "open"):
         return True
+    if most.mode == "open":
+        return not any(rule.inner for rule in parse_rules(wanted.hosts))
     return wanted.mode == "allow" and most.mode == "allow" and set(wanted.hosts) <= set(most.hosts)

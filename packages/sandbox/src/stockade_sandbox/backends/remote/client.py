@@ -2,7 +2,7 @@
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -21,11 +21,13 @@ from stockade_sandbox.backends.remote.messages import (
     Opened,
     Problem,
     Ran,
+    Wrote,
 )
 from stockade_sandbox.backends.remote.wire import MAX_FRAME_BYTES, Link, LinkLost
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed, UsageError
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.port import OnNetwork
+from stockade_sandbox.port import OnNetwork, OnOutput
+from stockade_sandbox.records import replace
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer
 
 PATIENCE_S = 60.0
@@ -68,12 +70,14 @@ class RemoteSandbox:
 
     def __init__(self, policy: Policy, address: Address, token: bytes, patience_s: float = PATIENCE_S) -> None:
         self.on_network: OnNetwork | None = None
+        self.on_output: OnOutput | None = None
+        """Implements port.ShowsOutput."""
         self._policy, self._address, self._token, self._patience_s = policy, address, token, patience_s
         self._session = secrets.token_hex(16)
         self._link: Link | None = None
         self._asked = False
         self._opened: Opened | None = None
-        self._number = 0
+        self._number = self._heard = 0
         self._turn = anyio.Lock()
         self._dead: str | None = None
 
@@ -131,8 +135,13 @@ class RemoteSandbox:
         self, request: messages.Run | messages.Exec, raw: bytes, timeout_s: float | None
     ) -> tuple[FromServer, bytes]:
         """The reply to a new request. Cancelling ends it over there first, so that the next one finds order."""
-        text = messages.text_of(request)
-        if len(text) + len(raw) > MAX_FRAME_BYTES - _ROOM_BYTES:
+        self._heard = 0
+
+        def text() -> bytes:
+            shown = isinstance(request, messages.Run) and self.on_output is not None
+            return messages.text_of(replace(request, heard=self._heard) if shown else request)
+
+        if len(text()) + len(raw) > MAX_FRAME_BYTES - _ROOM_BYTES:
             raise ActionFailed(f"a request is over the limit of {(MAX_FRAME_BYTES - _ROOM_BYTES) >> 20} MiB")
         self._number = request.n
         limit = timeout_s or self._policy.limits.command_timeout_s or math.inf
@@ -142,7 +151,8 @@ class RemoteSandbox:
         except anyio.get_cancelled_exc_class():
             if self._dead is None:
                 with anyio.move_on_after(CLOSE_S, shield=True) as scope, suppress(SandboxFailed):
-                    await self._until(request.n, messages.text_of(messages.Cancel(n=request.n)), b"")
+                    end = messages.text_of(messages.Cancel(n=request.n))
+                    await self._until(request.n, lambda: end, b"")
                 if scope.cancelled_caught:
                     await self._died("the server did not end a command")
             raise
@@ -156,7 +166,7 @@ class RemoteSandbox:
             raise error
         return reply
 
-    async def _until(self, n: int, text: bytes, raw: bytes) -> tuple[FromServer, bytes]:
+    async def _until(self, n: int, text: Callable[[], bytes], raw: bytes) -> tuple[FromServer, bytes]:
         """Says it until the reply with that number has come whole, over as many connections as it takes."""
         lost_at, pause_s = math.inf, _FIRST_PAUSE_S
         while True:
@@ -164,7 +174,7 @@ class RemoteSandbox:
                 raise SandboxDied(self._dead)
             try:
                 link = self._link or await self._open()
-                await link.send(text, raw)
+                await link.send(text(), raw)
                 lost_at = math.inf
                 return await self._reply(link, n)
             except (LinkLost, SandboxFailed) as error:
@@ -187,11 +197,17 @@ class RemoteSandbox:
                 case Heard():
                     if self.on_network is not None:
                         self.on_network(message.event)
+                case Wrote() if message.n == n:
+                    missing, self._heard = message.at - self._heard, message.at + len(raw)
+                    if self.on_output is not None:
+                        if missing > 0:
+                            self.on_output(message.stream, b"\n[... %d bytes came too fast ...]\n" % missing)
+                        self.on_output(message.stream, raw)
                 case Ran() | Executed() | Cancelled() if message.n == n:
                     return message, raw
                 case Problem() if message.n in (n, None):
                     return message, raw
-                case Ran() | Executed() | Cancelled() | Problem() | Opened():
+                case Wrote() | Ran() | Executed() | Cancelled() | Problem() | Opened():
                     pass  # of an earlier connection
                 case Closed():
                     raise SandboxDied(self._dead or "the sandbox was closed over there")

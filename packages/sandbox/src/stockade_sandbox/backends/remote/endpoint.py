@@ -36,6 +36,10 @@ def remote_sandbox(policy: Policy, address: str) -> Sandbox:
         )
     if policy.copies:
         raise UsageError("--copy cannot be used with a sandbox on another machine", "put the file there")
+    if policy.credentials:
+        raise UsageError("--credential cannot be used with a sandbox on another machine", "its proxy is there")
+    if policy.ssh_agent:
+        raise UsageError("--ssh-agent cannot be used with a sandbox on another machine", "push from here")
     without_root(policy)
     return RemoteSandbox(policy, Address.of(address), read_token(token_path()))
 

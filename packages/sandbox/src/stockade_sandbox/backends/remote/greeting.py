@@ -25,7 +25,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from stockade_sandbox.backends.remote.wire import Link, LinkLost
 from stockade_sandbox.errors import SandboxFailed, UsageError
 
-VERSION = 1
+VERSION = 3
 GREETING_S = 10.0
 MAX_WORD_BYTES = 512
 """Of what is read from somebody who has proved nothing."""

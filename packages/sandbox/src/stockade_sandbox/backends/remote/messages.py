@@ -20,7 +20,7 @@ from stockade_sandbox.errors import (
 )
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.records import Record
-from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
+from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest, Stream
 
 SESSION = r"^[0-9a-f]{32}$"
 Number = Annotated[int, Meta(ge=1)]
@@ -36,11 +36,12 @@ class Open(Record, kw_only=True, tag_field="t", tag="open"):
 
 
 class Run(Record, kw_only=True, tag_field="t", tag="run"):
-    """Client: a command for the shell."""
+    """Client: a command for the shell. `heard`: how many bytes of its output have come; None to be told none."""
 
     n: Number
     command: str
     timeout_s: float | None = None
+    heard: Size | None = None
 
 
 class Exec(Record, kw_only=True, tag_field="t", tag="exec"):
@@ -68,6 +69,14 @@ class Opened(Record, kw_only=True, tag_field="t", tag="opened"):
     backend: str
     layers: tuple[FolderLayer, ...]
     guarantees: tuple[str, ...]
+
+
+class Wrote(Record, kw_only=True, tag_field="t", tag="wrote"):
+    """Server: a piece, the raw part, of what the command that runs writes, behind `at` bytes of it."""
+
+    n: int
+    stream: Stream
+    at: Size
 
 
 class Ran(Record, kw_only=True, tag_field="t", tag="ran"):
@@ -115,7 +124,7 @@ class Closed(Record, kw_only=True, tag_field="t", tag="closed"):
 
 
 FromClient = Open | Run | Exec | Cancel | Close
-FromServer = Opened | Ran | Executed | Cancelled | Problem | Heard | Closed
+FromServer = Opened | Wrote | Ran | Executed | Cancelled | Problem | Heard | Closed
 _CLIENT: msgspec.json.Decoder[FromClient] = msgspec.json.Decoder(FromClient)
 _SERVER: msgspec.json.Decoder[FromServer] = msgspec.json.Decoder(FromServer)
 

@@ -24,12 +24,13 @@ from stockade_sandbox.backends.remote.messages import (
     Open,
     Opened,
     Run,
+    Wrote,
 )
 from stockade_sandbox.backends.remote.wire import Link, LinkLost
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.port import OnNetwork, Sandbox
-from stockade_sandbox.results import NetworkRequest
+from stockade_sandbox.port import OnNetwork, Sandbox, ShowsOutput
+from stockade_sandbox.results import NetworkRequest, Stream
 
 KEEP_S = 120.0
 """How long a sandbox waits for its client to come back."""
@@ -37,6 +38,10 @@ MAX_SESSIONS = 32
 MAX_STRANGERS = 64
 """Connections at once that have not proved anything yet."""
 _MAX_NEWS = 10_000
+_PIECE_BYTES, _SHOWN_BYTES = 64 << 10, 4 << 20
+"""Of a command's output as it comes: in one frame, and kept for a client that is slow or comes back."""
+_OVERHEAD_BYTES = 128
+"""What keeping a piece takes beside its bytes."""
 
 OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
 """A sandbox for a policy that was granted; leaving takes everything of it away."""
@@ -103,6 +108,7 @@ class Server:
                 await link.send(messages.text_of(Closed()))
                 return
             group.start_soon(session.live)
+            group.start_soon(session.show)
         await session.attach(link)
         try:
             while True:
@@ -127,6 +133,15 @@ class Server:
         return session
 
 
+@dataclass(slots=True)
+class _Piece:
+    """Of what a command writes: behind how many bytes it comes."""
+
+    at: int
+    stream: Stream
+    data: bytes
+
+
 class Session:
     """One sandbox and what is known of its requests. Of its connections only the last one counts."""
 
@@ -141,6 +156,12 @@ class Session:
         self._result: tuple[FromServer, bytes] | None = None
         self._running: anyio.CancelScope | None = None
         self._unwanted = False
+        self._sent, self._waiting = deque[_Piece](), deque[_Piece]()
+        self._written = self._kept = 0
+        self._wrote = anyio.Event()
+        self._showing = anyio.Lock()
+        self._asker: Link | None = None
+        """The connection over which the last request came: only there is it known how much the client has heard."""
         self._back = anyio.Event()
         send, receive = anyio.create_memory_object_stream[tuple[Run | Exec, bytes]](1)
         self._requests: MemoryObjectSendStream[tuple[Run | Exec, bytes]] = send
@@ -168,6 +189,7 @@ class Session:
             await self._say(self._opened)
         finally:
             self.over = True
+            self._wrote.set()
             self._server.sessions.pop(self.name, None)
             self._requests.close()
             self._queue.close()
@@ -208,12 +230,18 @@ class Session:
 
     async def _request(self, request: Run | Exec, raw: bytes) -> None:
         if request.n == self._number:
+            self._go_back(request)
+            self._asker = self.link
             if self._result is not None:  # it came before the connection broke, and its result did not arrive
+                await self._show()
                 await self._say(*self._result)
+            else:
+                self._wrote.set()
             return
         if request.n != self._number + 1 or (self._number and self._result is None):
             raise LinkLost("the client counts its requests wrongly")
         self._number, self._result, self._unwanted = request.n, None, False
+        self._sent, self._waiting, self._written, self._kept, self._asker = deque(), deque(), 0, 0, self.link
         with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
             await self._requests.send((request, raw))
 
@@ -222,6 +250,8 @@ class Session:
             self._number, self._result = n, (Cancelled(n=n), b"")
         if n != self._number:
             raise LinkLost("the client counts its requests wrongly")
+        self._asker = self.link
+        self._waiting.clear()  # nothing more of it is wanted
         if self._result is not None:
             await self._say(*self._result)
         else:
@@ -236,6 +266,8 @@ class Session:
                 self._running.cancel()
             try:
                 if isinstance(request, Run):
+                    if isinstance(box, ShowsOutput):
+                        box.on_output = self._take_output if request.heard is not None else None
                     output = await box.run(request.command, request.timeout_s)
                     result = (messages.Ran(n=request.n, output=output), b"")
                 else:
@@ -245,7 +277,50 @@ class Session:
                 result = (messages.problem(error, request.n), b"")
         self._running = None
         self._result = result
-        await self._say(*result)
+        await self._show()
+        if self._asker is self.link:  # else it is asked for again
+            await self._say(*result)
+
+    def _go_back(self, request: Run | Exec) -> None:
+        """To how much of the output the client has. LinkLost when there was not so much."""
+        heard = (request.heard if isinstance(request, Run) else None) or 0
+        if heard > self._written:
+            raise LinkLost("the client heard what was not said")
+        while self._sent and self._sent[-1].at >= heard:
+            self._waiting.appendleft(self._sent.pop())
+
+    def _take_output(self, stream: Stream, data: bytes) -> None:
+        """Implements port.OnOutput. What waits for the client is put together; the oldest goes when it is too much."""
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and last.stream == stream and len(last.data) + len(data) <= _PIECE_BYTES:
+            last.data += data
+        else:
+            self._waiting.append(_Piece(self._written, stream, data))
+            self._kept += _OVERHEAD_BYTES
+        self._written, self._kept = self._written + len(data), self._kept + len(data)
+        while self._kept > _SHOWN_BYTES:
+            gone = (self._sent or self._waiting).popleft()
+            self._kept -= len(gone.data) + _OVERHEAD_BYTES
+        self._wrote.set()
+
+    async def show(self) -> None:
+        """What the command writes, as it comes, until the end of the session."""
+        while not self.over:
+            await self._wrote.wait()
+            self._wrote = anyio.Event()
+            await self._show()
+
+    async def _show(self) -> None:
+        """To the client, when it is there: what is lost with a connection, it asks for by how much it has heard."""
+        async with self._showing:
+            while (link := self.link) is not None and link is self._asker and self._waiting:
+                piece = self._waiting.popleft()
+                self._sent.append(piece)
+                try:
+                    wrote = Wrote(n=self._number, stream=piece.stream, at=piece.at)
+                    await link.send(messages.text_of(wrote), piece.data)
+                except LinkLost:
+                    return
 
     async def _say(self, message: FromServer, raw: bytes = b"") -> None:
         """To the client, when it is there: what is lost with a connection, it asks for again."""

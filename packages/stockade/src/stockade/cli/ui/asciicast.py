@@ -1,10 +1,13 @@
 """A run as an asciicast, version 2: what its terminal showed and when, for asciinema to play."""
 
+import codecs
 import io
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from rich.console import Console
 
@@ -69,14 +72,7 @@ class Recorder:
 
     def __init__(self, path: Path, *, show_intro: bool = False) -> None:
         """UsageError when there is such a file, or it cannot be made."""
-        self._tape = Tape(show_intro=show_intro)
-        try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        except FileExistsError:
-            raise UsageError(f"{path} is there already", "choose another name, or remove it") from None
-        except OSError as error:
-            raise UsageError(f"{path} cannot be written: {error.strerror}") from None
-        self._file = os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace")
+        self._tape, self._file = Tape(show_intro=show_intro), _new_file(path)
 
     def event(self, event: RunEvent) -> None:
         self._file.writelines(f"{line}\n" for line in self._tape.lines(event))
@@ -84,3 +80,41 @@ class Recorder:
 
     def close(self) -> None:
         self._file.close()
+
+
+class ScreenCast:
+    """What a program shows on the user's own terminal, as it comes, to a new file; its size and its changes too."""
+
+    def __init__(self, path: Path, title: str, size: tuple[int, int]) -> None:
+        """`size` in rows and columns. UsageError as of Recorder."""
+        self._file, self._begun = _new_file(path), time.monotonic()
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        where = {"TERM": os.environ.get("TERM", ""), "SHELL": os.environ.get("SHELL", "")}
+        self._write({**_header(time.time(), title), "width": size[1], "height": size[0], "env": where})
+
+    def output(self, data: bytes) -> None:
+        if text := self._decode(data):
+            self._add("o", text)
+
+    def resized(self, rows: int, columns: int) -> None:
+        self._add("r", f"{columns}x{rows}")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _add(self, kind: str, text: str) -> None:
+        self._write([round(time.monotonic() - self._begun, 6), kind, text])
+
+    def _write(self, value: object) -> None:
+        self._file.write(f"{json.dumps(value)}\n")
+        self._file.flush()
+
+
+def _new_file(path: Path) -> TextIO:
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        raise UsageError(f"{path} is there already", "choose another name, or remove it") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    return os.fdopen(fd, "w", encoding="utf-8", errors="backslashreplace")

@@ -2,18 +2,9 @@
 set.
 """
 
-import os
-import shlex
-import shutil
-import signal
-import subprocess
-import sys
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import TextIOWrapper
 from itertools import zip_longest
 from pathlib import Path
 
@@ -22,9 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from stockade.changes import Pending
-from stockade.cli.ui.console import console_on, write_line
+from stockade.cli.ui.console import write_line, write_prose
 from stockade.cli.ui.drawing import MAX_LINE_CHARS
-from stockade.cli.ui.failures import say
+from stockade.cli.ui.pager import paged
 from stockade.cli.ui.safe import fit_for_terminal, one_line, safe_text, screen, some
 from stockade.core.ports import Differ
 from stockade.git import ignored
@@ -63,7 +54,13 @@ class Item:
     @property
     def flagged(self) -> str:
         """Why it should be looked at first; empty when it need not be."""
-        return next((change.flagged for change in self.changes if change.flagged and not self.refused), "")
+        first = sorted(self.changes, key=lambda change: not change.held)
+        return next((change.flagged for change in first if change.flagged and not self.refused), "")
+
+    @property
+    def held(self) -> bool:
+        """Whether it is only applied when it is named."""
+        return any(change.held for change in self.changes)
 
     @property
     def refused(self) -> str:
@@ -110,7 +107,7 @@ def items_of(reviewer: Differ, one: Pending) -> list[Item]:
             counted = renamed.similarity < 100 and len(items) < MAX_LISTED
             lines = _lines(reviewer.unified_diff(one.layer, change, renamed)) if counted else (0, 0)
         items.append(Item(one.layer, change, renamed, others, change.path in names, lines))
-    return sorted(items, key=lambda item: (not item.flagged, item.folded))
+    return sorted(items, key=lambda item: (not item.held, not item.flagged, item.folded))
 
 
 def _lines(diff: str) -> tuple[int, int]:
@@ -156,18 +153,18 @@ def draw(console: Console, reviewer: Differ, work: Sequence[Pending], *, brief: 
         hidden |= dict.fromkeys(screen().names(diff))
         draw_diff(console, diff)
     if more := len(unfolded) - len(diffs):
-        write_line(console, Text(f"[... diffs of {more} more files not shown ...]", "dim"))
+        write_prose(console, Text(f"[... diffs of {more} more files not shown ...]", "dim"))
     name_hidden(console, hidden)
 
 
 def name_hidden(console: Console, names: Iterable[str]) -> None:
     if listed := one_line(", ".join(names)):
-        write_line(console, Text(f"shown as [redacted: ...], unchanged in the files: {listed}", "dim"))
+        write_prose(console, Text(f"shown as [redacted: ...], unchanged in the files: {listed}", "dim"))
 
 
 def summarise(console: Console, reviewer: Differ, work: Sequence[Pending], items: Sequence[Item]) -> None:
     """A line for all, and one for each; of very many the first, and every one that should be looked at first."""
-    write_line(console, Text(stat(items), "bold"))
+    write_prose(console, Text(stat(items), "bold"))
     listed = [item for item in items if not item.folded]
     shown = [item for number, item in enumerate(listed) if number < MAX_LISTED or item.flagged or item.refused]
     for item in shown:
@@ -175,14 +172,14 @@ def summarise(console: Console, reviewer: Differ, work: Sequence[Pending], items
     if len(shown) < len(listed):
         write_line(console, Text(f"[... {len(listed) - len(shown)} more files not listed ...]", "dim"))
     if folded := [item for item in items if item.folded]:
-        write_line(console, grouped(folded), "dim")
+        write_prose(console, grouped(folded), "dim")
     left: Counter[str] = Counter()
     for one in work:
         left.update(reviewer.left_out(one.layer))
     if left:
         names = ", ".join(f"{one_line(name)} {count}" for name, count in left.most_common(_GROUPS_NAMED))
         words = f"[caches are left out: {names}; stockade apply --caches takes them too]"
-        write_line(console, Text(words, "dim"))
+        write_prose(console, Text(words, "dim"))
 
 
 def grouped(folded: Sequence[Item]) -> str:
@@ -197,14 +194,17 @@ def grouped(folded: Sequence[Item]) -> str:
 
 
 def stat(items: Sequence[Item]) -> str:
-    """`2 files changed, 5 lines added, 1 removed; 1 to look at first`."""
+    """`2 files changed, 5 lines added, 1 removed; 1 to check first`."""
     added, removed = (sum(item.lines[side] for item in items) for side in (0, 1))
     words = f"{some(len(items), 'file')} changed, {some(added, 'line')} added, {removed} removed"
     renamed = sum(1 for item in items if item.renamed)
     flagged = sum(1 for item in items if item.flagged)
+    held = sum(1 for item in items if item.held)
     refused = sum(1 for item in items if item.refused)
     words += f", {renamed} renamed" if renamed else ""
-    return words + (f"; {flagged} to look at first" if flagged else "") + (f"; {refused} refused" if refused else "")
+    words += f"; {flagged} to check first" if flagged else ""
+    words += f", {held} of them held back" if held else ""
+    return words + (f"; {refused} refused" if refused else "")
 
 
 def stat_line(item: Item) -> Text:
@@ -220,7 +220,7 @@ def stat_line(item: Item) -> Text:
     if item.refused:
         text.append(f"  refused: {one_line(item.refused)}", "bold red")
     elif item.flagged:
-        text.append(f"  look first: {one_line(item.flagged)}", "bold yellow")
+        text.append(f"  {'held' if item.held else 'check'}: {one_line(item.flagged)}", "bold magenta")
     return text
 
 
@@ -243,7 +243,7 @@ def draw_diff(console: Console, diff: str, *, limit: int | None = MAX_DIFF_LINES
 def _style(line: str) -> str:
     if line.startswith(_HEADS):
         return "bold"
-    return {"+": "green", "-": "red", "@": "cyan", "\\": "dim"}.get(line[:1], "")
+    return {"+": "green", "-": "red", "@": "magenta", "\\": "dim"}.get(line[:1], "")
 
 
 def draw_side_by_side(console: Console, reviewer: Differ, item: Item) -> None:
@@ -254,7 +254,7 @@ def draw_side_by_side(console: Console, reviewer: Differ, item: Item) -> None:
         draw_diff(console, diff_of(reviewer, item), limit=None)
         return
     for hunk in hunks(*texts):
-        write_line(console, Text(hunk.text.partition("\n")[0], "cyan"))
+        write_line(console, Text(hunk.text.partition("\n")[0], "magenta"))
         for line in _rows(hunk, (console.width - 3) // 2):
             write_line(console, line)
 
@@ -285,38 +285,6 @@ def _row(left: bytes | None, right: bytes | None, width: int) -> Text:
 def _cell(line: bytes | None) -> str:
     text = safe_text((line or b"").decode("utf-8", "surrogateescape").rstrip("\n"))
     return text.expandtabs(4) if cell_len(text) < MAX_LINE_CHARS else text[:MAX_LINE_CHARS]
-
-
-@contextmanager
-def paged(console: Console) -> Iterator[tuple[Console, bool]]:
-    """Where it is drawn to: $GIT_PAGER or $PAGER where one is set and there is a terminal, else the console itself.
-
-    And whether that is `delta`, which wants a diff as git writes it and draws it itself.
-    """
-    argv = shlex.split(os.environ.get("GIT_PAGER") or os.environ.get("PAGER") or "")
-    if not console.is_terminal or not sys.stdin.isatty() or not argv or argv[0] == "cat":
-        yield console, False
-        return
-    if shutil.which(argv[0]) is None:
-        say(f"there is no pager {one_line(argv[0])}", "see $PAGER")
-        yield console, False
-        return
-    env = {"LESS": "FRX", **os.environ}
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_main else None  # it is the pager's, as in git
-    try:
-        with subprocess.Popen(argv, stdin=subprocess.PIPE, env=env) as process:
-            assert process.stdin is not None
-            file = TextIOWrapper(process.stdin, encoding="utf-8", errors="backslashreplace")
-            there = console_on(file, console)
-            with suppress(BrokenPipeError):  # nobody wants to see more
-                yield there, Path(argv[0]).name == "delta"
-                file.flush()
-            with suppress(BrokenPipeError):
-                file.close()
-    finally:
-        if is_main:
-            signal.signal(signal.SIGINT, before)
 
 
 def show_all(console: Console, reviewer: Differ, work: Sequence[Pending], *, side_by_side: bool = False) -> None:

@@ -70,6 +70,19 @@ def write_line(console: Console, words: str | Text, style: str = "") -> None:
     console.print(words if isinstance(words, Text) else Text(words, style), soft_wrap=True)
 
 
+def write_prose(console: Console, words: str | Text, style: str = "") -> None:
+    """The same, on a terminal in lines that end between words, each as far in as the first of its paragraph."""
+    text = words if isinstance(words, Text) else Text(words, style)
+    if not console.is_terminal:
+        console.print(text, soft_wrap=True)
+        return
+    for line in text.split("\n", allow_blank=True):
+        margin = len(line.plain) - len(line.plain.lstrip(" "))
+        for part in line[margin:].wrap(console, max(_LEAST, console.width - margin)) or [Text()]:
+            part.rstrip()
+            console.print(Text(" " * margin) + part, soft_wrap=True)
+
+
 def can_ask(*, no_input: bool) -> bool:
     """Whether there is a user: a question on stderr would be seen, and an answer can be typed."""
     return not no_input and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()

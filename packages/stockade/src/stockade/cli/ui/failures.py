@@ -7,9 +7,11 @@ import contextlib
 import errno
 import io
 import os
+import re
 import signal
 import stat
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +21,7 @@ import click
 
 from stockade.cli.lazy import load
 from stockade.cli.ui.safe import fit_for_terminal, one_line, without_secrets
-from stockade.core.errors import CommandFailed, StockadeError
+from stockade.core.errors import CommandFailed, StockadeError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -55,9 +57,11 @@ def piped_input(limit: int) -> bytes:
 
 def piped_source() -> int | None:
     """Where that can be read as it comes."""
-    if sys.stdin is None or stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
+    try:
+        source = sys.stdin.fileno() if sys.stdin is not None else None
+        return source if source is not None and not stat.S_ISCHR(os.fstat(source).st_mode) else None
+    except (OSError, ValueError):  # no file, or one that is closed
         return None
-    return sys.stdin.fileno()
 
 
 INTERRUPTED = 130
@@ -137,11 +141,20 @@ def report(error: BaseException) -> int:
 def say(message: str, hint: str | None = None, output: Sequence[str] = ()) -> None:
     """One line on stderr, what a failed command said below it, and the way out in a last line."""
     with contextlib.suppress(BrokenPipeError):
-        click.echo(f"stockade: {one_line(message)}", err=True)
+        click.echo(_between_words(f"stockade: {one_line(message)}"), err=True)
         for line in output:
             click.echo(f"    {one_line(line, 300)}", err=True)
         if hint:
             click.echo(f"hint: {one_line(hint)}", err=True)
+
+
+def _between_words(line: str) -> str:
+    """On a terminal as lines that end between words; a hint stays one, as it may be copied."""
+    try:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):  # it is none
+        return line
+    return line if len(line) <= columns or columns <= 0 else textwrap.fill(line, columns, break_on_hyphens=False)
 
 
 def unwrap_exception_group(error: BaseException) -> BaseException:
@@ -160,6 +173,9 @@ def expected(error: BaseException) -> StockadeError | None:
     return None
 
 
+_CHOSEN = re.compile(r"'([^']*)' is not one of ")
+
+
 def _usage(error: click.ClickException) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(fit_for_terminal(error.format_message()), err=True)
@@ -167,8 +183,11 @@ def _usage(error: click.ClickException) -> int:
     if isinstance(error, click.NoSuchOption) and (new := renamed(error)):
         say(error.format_message(), f"it is {new} now")
         return 2
-    context = getattr(error, "ctx", None)
-    say(error.format_message(), f"{context.command_path} --help" if isinstance(context, click.Context) else None)
+    context, kind = getattr(error, "ctx", None), getattr(getattr(error, "param", None), "type", None)
+    way_out = f"{context.command_path} --help" if isinstance(context, click.Context) else None
+    if isinstance(kind, click.Choice) and (typed := _CHOSEN.search(error.format_message())):
+        way_out = did_you_mean(typed[1], map(str, kind.choices), way_out or "")
+    say(error.format_message(), way_out)
     return 2
 
 

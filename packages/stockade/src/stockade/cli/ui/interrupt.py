@@ -1,6 +1,7 @@
 """Ctrl-C: the first pauses and asks where somebody can be asked, the next ends the run in order, the last quits.
 
-SIGTERM and SIGHUP, and a Ctrl-C where nobody can be asked, begin with the second of these.
+SIGTERM and SIGHUP, and a Ctrl-C where nobody can be asked, begin with the second of these. Only a Ctrl-C quits: two
+who stop a run at once end it in order.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ class Interrupt:
         loop = asyncio.get_running_loop()
 
         def handle(number: int, _frame: FrameType | None) -> None:
+            if self.pressed and number != signal.SIGINT:
+                return
             if self.pressed:
                 os.write(2, b"\nstockade: quit at once\n")
                 os._exit(INTERRUPTED)

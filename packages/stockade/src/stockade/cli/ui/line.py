@@ -4,16 +4,19 @@ The one place that knows prompt_toolkit. Names that a terminal would obey are
 not offered as completions.
 """
 
+import asyncio
+import hashlib
 import os
 import sys
 import textwrap
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import in_terminal
+from prompt_toolkit.application import in_terminal, run_in_terminal
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
@@ -25,7 +28,10 @@ from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.styles import Style
 
 from stockade.cli.ui.safe import fit_for_terminal
+from stockade.paths import state_dir
+from stockade.runtime.policy import current_folder
 
+_NAME_CHARS = 16
 _SHOWN = 200
 _REDRAWN_S = 0.5
 _WRITTEN_S = 0.05
@@ -58,6 +64,33 @@ class Words(Completer):
             for name, is_folder in found[:_SHOWN]:
                 if (begun or not name.startswith(".")) and fit_for_terminal(name) == name:
                     yield Completion(name + ("/" if is_folder else ""), -len(begun))
+
+
+class _Above(StdoutProxy):
+    """Whole lines above the line. What still waits for the terminal when this ends is written then: the event loop that
+    would have written it may end first, and with it the text.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[str] = deque()
+        super().__init__(_WRITTEN_S, raw=True)
+
+    def _write_and_flush(self, loop: asyncio.AbstractEventLoop | None, text: str) -> None:
+        self._waiting.append(text)
+        if loop is None:
+            self._write_waiting()
+        else:
+            loop.call_soon_threadsafe(lambda: run_in_terminal(self._write_waiting))
+
+    def _write_waiting(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._output.write_raw(self._waiting.popleft())
+        self._output.flush()
+
+    def close(self) -> None:
+        super().close()
+        self._write_waiting()
 
 
 class Line:
@@ -117,7 +150,7 @@ class Line:
     def above(self) -> Iterator[None]:
         """Inside, all that is printed stands above the line, whole lines at a time."""
         self._real = sys.stdout, sys.stderr
-        with StdoutProxy(_WRITTEN_S, raw=True) as proxy:
+        with _Above() as proxy:
             sys.stdout = sys.stderr = proxy
             try:
                 yield
@@ -162,3 +195,10 @@ class Line:
             event.app.exit(exception=EOFError)
 
         return keys
+
+
+def line_of_here(commands: Mapping[str, str]) -> Line:
+    """With the history of the current folder."""
+    folder = current_folder()
+    name = hashlib.sha256(str(folder).encode(errors="surrogateescape")).hexdigest()[:_NAME_CHARS]
+    return Line(folder, commands, state_dir() / "history" / name)

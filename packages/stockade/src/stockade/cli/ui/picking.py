@@ -13,9 +13,9 @@ from rich.text import Text
 
 from stockade.changes import Pending
 from stockade.cli.ui.changeset import Item, chosen_of, diff_of, draw_diff, grouped, items_of, stat_line
-from stockade.cli.ui.console import write_line
+from stockade.cli.ui.console import write_prose
 from stockade.cli.ui.safe import one_line, screen, some
-from stockade.core.ports import Reviewer
+from stockade.core.ports import Differ
 from stockade_sandbox.overlay.diff import Hunk, hunks, patched
 
 Ask = Callable[[str], str | None]
@@ -48,7 +48,7 @@ class Picker:
     """Asks about one item after another."""
 
     console: Console
-    reviewer: Reviewer
+    reviewer: Differ
     ask: Ask
     picked: Picked = field(default_factory=Picked)
     _all: bool = False
@@ -75,10 +75,10 @@ class Picker:
 
     def _item(self, item: Item, number: str) -> bool | bytes:
         """True: all of it; False: nothing; else what of a file is written."""
-        write_line(self.console, Text.assemble((f"({number})", "bold"), stat_line(item)))
+        write_prose(self.console, Text.assemble((f"({number})", "bold"), stat_line(item)))
         if item.refused:
             return False
-        if self._all and not item.flagged:
+        if self._all and not item.held:
             return True
         diff, texts = diff_of(self.reviewer, item), self.reviewer.texts(item.layer, item.change)
         if texts is None:
@@ -89,7 +89,7 @@ class Picker:
         return self._hunks(item, *texts)
 
     def _folded(self, items: Sequence[Item]) -> bool:
-        write_line(self.console, grouped(items), "dim")
+        write_prose(self.console, grouped(items), "dim")
         return self._all or self._whole("Apply these?", items[0])
 
     def _whole(self, question: str, item: Item) -> bool:
@@ -106,7 +106,7 @@ class Picker:
             key = self._key(f"({at + 1}/{len(waiting)}) Apply this hunk?", _HUNK_KEYS, item, hunk)
             if key == "s":
                 waiting[at : at + 1] = hunk.split()
-                write_line(self.console, f"{some(len(hunk.split()), 'hunk')} of it", "dim")
+                write_prose(self.console, f"{some(len(hunk.split()), 'hunk')} of it", "dim")
                 continue
             mine = self._edited(hunk) if key == "e" else hunk
             if mine is None:
@@ -132,17 +132,18 @@ class Picker:
                 words = self.ask("to the bot: ") if key == "c" else typed
                 if words:
                     self.picked.comments.append(_comment(item, hunk, words))
-                    write_line(self.console, "noted; it is sent when you are through. And this one?", "dim")
+                    write_prose(self.console, "noted; it is sent when you are through. And this one?", "dim")
             elif key in keys:
                 return key
             else:
                 for name, words in keys.items():
-                    write_line(self.console, f"{name} - {words}", "dim")
+                    write_prose(self.console, f"{name} - {words}", "dim")
 
     def _edited(self, hunk: Hunk) -> Hunk | None:
         """None when it is to be asked about again."""
         if names := screen().names(hunk.text):
-            write_line(self.console, f"it holds what is to be hidden ({', '.join(names)}): edit the file itself", "red")
+            what = f"it holds what is to be hidden ({', '.join(names)}): edit the file itself"
+            write_prose(self.console, what, "red")
             return None
         remark = (
             "# To drop a line that begins with +, remove it. To keep one that begins with -, make the - a blank.\n"
@@ -156,14 +157,14 @@ class Picker:
                 done = subprocess.run([*editor, str(file)], check=False)
                 text = file.read_bytes()
             except OSError as error:
-                write_line(self.console, f"{one_line(shlex.join(editor))}: {error.strerror}; see $EDITOR", "red")
+                write_prose(self.console, f"{one_line(shlex.join(editor))}: {error.strerror}; see $EDITOR", "red")
                 return None
         try:
             if done.returncode or not text.strip():
                 raise ValueError("it was not edited")
             return hunk.edited(text)
         except ValueError as error:
-            write_line(self.console, f"the hunk stays as it was: {error}", "red")
+            write_prose(self.console, f"the hunk stays as it was: {error}", "red")
             return None
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 import termios
+import textwrap
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,8 +14,8 @@ from anyio.abc import TaskGroup
 from rich.console import Console
 from rich.text import Text
 
-from stockade.approval.approver import Authoriser, Question, Reply, RulesApprover, authorises
-from stockade.cli.ui.console import write_line
+from stockade.approval.approver import Authoriser, Question, authorises
+from stockade.cli.ui.console import write_line, write_prose
 from stockade.cli.ui.drawing import clip_lines
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.safe import fit_for_terminal, one_line, safe_text
@@ -33,14 +34,27 @@ async def typed(question: str, *, fresh: bool = False, leave: anyio.Event | None
     """
     if fresh:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    sys.stderr.write(fit_for_terminal(question))
+    sys.stderr.write(folded(question))
     sys.stderr.flush()
-    if not await _readable(leave):
+    there = False
+    try:
+        there = await _readable(leave)
+    finally:
+        if not there:  # behind the ^C that a terminal shows
+            sys.stderr.write("\n")
+    if not there:
         return None
     line = os.read(sys.stdin.fileno(), _LINE_BYTES)
     if not line or (fresh and not line.endswith(b"\n")):
         return None
     return line.decode(errors="replace").strip()
+
+
+def folded(question: str) -> str:
+    """In lines that end between words; what is typed stands behind it."""
+    columns = os.get_terminal_size(sys.stderr.fileno()).columns
+    lines = textwrap.wrap(fit_for_terminal(question), max(20, (columns or 80) - 1), break_on_hyphens=False)
+    return "\n".join(lines) + " " * question.endswith(" ")
 
 
 async def _readable(leave: anyio.Event | None) -> bool:
@@ -64,7 +78,6 @@ async def _readable(leave: anyio.Event | None) -> bool:
 
 Typed = Callable[..., Coroutine[Any, Any, str | None]]
 """`typed`, or what asks in its place."""
-CHOICE = "[o]nce / [r]un: as long as this run lasts / [a]lways: this bot in this folder / [n]o / or words for the bot: "
 ANSWER = "your answer (empty: none): "
 
 
@@ -80,43 +93,20 @@ class Terminal:
         """From now on this user is asked."""
         if isinstance(parts.asker, PausingPrompt):
             parts.asker.answer = self.answer
-        rules = parts.approver.rules if isinstance(parts.approver, Authoriser) else parts.approver
-        if isinstance(rules, RulesApprover):
-            rules.ask = self.approve
 
     async def answer(self, question: str) -> str | None:
         """The user's answer to a bot; None for an empty line and at the end of input."""
         self.quiet()
-        write_line(self.console, "The bot asks:", "bold yellow")
-        write_line(self.console, safe_text(question), "")
+        write_prose(self.console, "The bot asks:", "bold magenta")
+        write_prose(self.console, safe_text(question), "")
         return await self.typed(ANSWER, fresh=True) or None
-
-    async def approve(self, question: Question) -> Reply:
-        """What is not clearly a yes is a no; its words go to the bot."""
-        self.quiet()
-        write_line(self.console, "May the bot do this?", "bold yellow")
-        write_line(self.console, safe_text(whole(question.action)), "bold")
-        for one in question.judgements:
-            if one.decision != "allow":
-                write_line(
-                    self.console,
-                    f"  {one_line(one.text)}: {one_line(one.reason)}" if one.text else f"  {one.reason}",
-                    "dim",
-                )
-        match line := await self.typed(CHOICE, fresh=True):
-            case "o" | "once" | "y" | "yes":
-                return Reply(allow="once")
-            case "r" | "run":
-                return Reply(allow="run")
-            case "a" | "always":
-                return Reply(allow="always")
-            case None | "" | "n" | "no":
-                return Reply()
-            case _:
-                return Reply(words=line)
 
 
 AUTHORISE = "[y] authorise / [y -N] N actions in a row / [n] stop and save / or feedback for {name}: "
+CHOICE = (
+    "[y]es / [y -N] N in a row / [r]un: as long as this run lasts / [a]lways: this bot in this folder"
+    " / [n] stop and save / or words for the bot: "
+)
 STOPPING = "the next action is asked about again; Ctrl-C once more stops and saves"
 AUTHORISED = "-=-=-=-=-=-=-= AUTHORISED BY USER -=-=-=-=-=-=-="
 SHORT_CHARS, SHORT_CALL_CHARS = 4000, 1500
@@ -125,13 +115,15 @@ SHORT_CHARS, SHORT_CALL_CHARS = 4000, 1500
 
 @dataclass(slots=True)
 class AuthorisingUser:
-    """Answers an `Authoriser`. A Ctrl-C takes a grant back, or stops the run where the user is being asked."""
+    """Answers an `Authoriser`. A Ctrl-C takes a grant back, or stops the run where the user is being asked; elsewhere
+    it is `idle`'s.
+    """
 
     authoriser: Authoriser
     interrupt: Interrupt
     console: Console
     quiet: Callable[[], None]
-    stop: Callable[[], None]
+    idle: Callable[[], None]
     name: str = ""
     typed: Typed = typed
     leave: anyio.Event = field(default_factory=anyio.Event)
@@ -147,40 +139,90 @@ class AuthorisingUser:
         if self.authoriser.goes_on_alone:
             self.authoriser.take_back()
             self.quiet()
-            write_line(self.console, f"\n[{STOPPING}]", "yellow")
-            return
-        self.interrupt.pressed = True
-        if self.asking:
+            write_prose(self.console, f"\n[{STOPPING}]", "magenta")
+        elif self.asking:
+            self.interrupt.pressed = True
             self.leave.set()
         else:
-            self.stop()
+            self.idle()
 
-    async def ask(self, action: Action, problem: str | None) -> str | None:
+    async def ask(self, question: Question, problem: str | None) -> str | None:
         self.quiet()
-        if problem is None:
-            self._show_rest(action)
+        if problem is not None:
+            write_prose(self.console, f"[{one_line(problem)}]", "magenta")
+        elif self.authoriser.every:
+            self._show_rest(question.action)
         else:
-            write_line(self.console, f"[{one_line(problem)}]", "yellow")
+            self._show(question)
         self.asking = True
         self.interrupt.answered()
         try:
             name = one_line(self.name, 60) or "the bot"
-            line = await self.typed(AUTHORISE.format(name=name), fresh=True, leave=self.leave)
+            asked = AUTHORISE.format(name=name) if self.authoriser.every else CHOICE
+            line = await self.typed(asked, fresh=True, leave=self.leave)
         finally:
             self.asking = False
-        if line is not None and authorises(line):
-            write_line(self.console, AUTHORISED, "bold green")
+        if line is not None and self.authoriser.every and authorises(line):
+            write_prose(self.console, AUTHORISED, "green")
         return line
+
+    def _show(self, question: Question) -> None:
+        write_prose(self.console, "Allow this action?", "bold magenta")
+        write_line(self.console, safe_text(whole(question.action)), "bold")
+        for one in question.judgements:
+            if one.decision != "allow":
+                words = f"  {one_line(one.text)}: {one_line(one.reason)}" if one.text else f"  {one_line(one.reason)}"
+                write_prose(self.console, words, "dim")
 
     def told(self, left: int | None) -> None:
         """After an action that nobody was asked about."""
-        write_line(self.console, f"[authorised actions left: {'any number' if left is None else left}]", "dim")
+        write_prose(self.console, f"[authorised actions left: {'any number' if left is None else left}]", "dim")
 
     def _show_rest(self, action: Action) -> None:
         """An action is shown shortened as it begins; whoever shall authorise it sees every line."""
         if not is_short(action):
-            write_line(self.console, "[all of it, as it will be done:]", "yellow")
+            write_prose(self.console, "[all of it, as it will be done:]", "magenta")
             self.console.print(Text(safe_text(whole(action))), soft_wrap=True)
+
+
+NETWORK = (
+    "The sandbox asks for {rule}, which --net does not name. Let it? [y]es, now / [r]un: as long as this run lasts"
+    " / [a]lways: this bot in this folder / [n]o / never / or words for the bot: "
+)
+
+
+def one_at_a_time(typed: Typed, turn: anyio.Lock) -> Typed:
+    """Where several ask, the next question is put when the one before it was answered."""
+
+    async def asking(question: str, **how: Any) -> str | None:
+        async with turn:
+            return await typed(question, **how)
+
+    return asking
+
+
+@dataclass(slots=True)
+class NetworkUser:
+    """Answers a `NetworkAsker`, while a command runs: what it shows waits. A Ctrl-C is a no, and the last question."""
+
+    turn: anyio.Lock
+    prompt: "PausePrompt"
+    interrupt: Interrupt
+    typed: Typed
+
+    async def ask(self, rule: str, problem: str | None) -> str | None:
+        async with self.turn:
+            leave, before = anyio.Event(), self.interrupt.pause
+            self.prompt.quiet()
+            self.prompt.asking, self.interrupt.pause = True, leave.set
+            self.interrupt.answered()
+            question = NETWORK.format(rule=one_line(rule))
+            try:
+                return await self.typed(f"{problem}. {question}" if problem else question, fresh=True, leave=leave)
+            finally:
+                self.interrupt.pause = before
+                self.interrupt.answered()
+                self.prompt.end()
 
 
 def is_short(action: Action) -> bool:
@@ -207,7 +249,7 @@ def whole(action: Action) -> str:
             return action.model_dump_json()
 
 
-PAUSED = "paused: what is under way ends, nothing new begins. [c]ontinue / [w]ord to the bot / [s]top and save: "
+PAUSED = "Pausing after this command. [c]ontinue, [m]essage the bot, [s]top and save: "
 WORD = "to the bot: "
 
 
@@ -223,6 +265,7 @@ class PausePrompt:
     stop: Callable[[], None]
     answered: Callable[[], None]
     quiet: Callable[[], None]
+    typed: Typed = typed
     asking: bool = False
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
@@ -253,19 +296,19 @@ class PausePrompt:
         self.quiet()
         sys.stderr.write("\n")
         while True:
-            match await typed(PAUSED):
+            match await self.typed(PAUSED):
                 case None | "s" | "stop":
                     self.end()
                     self.stop()
                     return
                 case "" | "c" | "continue":
                     break
-                case "w" | "word":
-                    word = await typed(WORD)
+                case "m" | "message":
+                    word = await self.typed(WORD)
                     self._go_on(word)
                     return
-                case text if text.startswith("w "):
-                    self._go_on(text.removeprefix("w ").strip())
+                case text if text.startswith("m "):
+                    self._go_on(text.removeprefix("m ").strip())
                     return
                 case _:
                     pass

@@ -11,10 +11,23 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from stockade.cli.lazy import load
+from stockade.cli.ui import markdown
+from stockade.cli.ui.console import write_prose
 from stockade.cli.ui.drawing import PREVIEW_CHARS, ActionDrawing, LiveOutput, coloured, drawn, profile_name
 from stockade.cli.ui.safe import one_line, some
 from stockade.cli.ui.statusline import StatusLine, megabytes
-from stockade.cli.ui.summary import detail, model_facts, places, requests, usage_facts
+from stockade.cli.ui.summary import (
+    detail,
+    model_facts,
+    network,
+    places,
+    refused_line,
+    requests,
+    usage_facts,
+    used_so_far,
+    verdict,
+)
 from stockade.core.actions import (
     Answered,
     EditFile,
@@ -29,6 +42,7 @@ from stockade.core.actions import (
     ToolResult,
     WriteFile,
 )
+from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -55,13 +69,14 @@ from stockade.core.events import (
     SubRunStarted,
     ToolsReady,
 )
+from stockade.core.messages import Image, Usage
 from stockade.core.secrets import EXACT
 from stockade.loop.file_actions import written
+from stockade.loop.run_context import Bot, Narrator
 from stockade_sandbox.results import CommandOutput, Stream
 
-_THOUGHT = "italic cyan"
-_STATUS_STYLES = {"done": "bold green", "stopped": "bold yellow", "failed": "bold red"}
-_NAMED = 3
+_THOUGHT = "italic"
+_STATUS_STYLES = {"done": "green", "stopped": "bold magenta", "failed": "bold red"}
 _SHELL_EVENTS = {
     "shell_restored": "the command ended the shell; it goes on with the state from before",
     "shell_restarted": "the shell was started anew; its state is lost",
@@ -91,22 +106,29 @@ class Renderer:
         self.status = StatusLine(console, live=live)
         self._live = live
         self._whole = whole
-        self._drawing = ActionDrawing(whole=whole)
+        self._drawing = ActionDrawing(whole=whole, colour=console.color_system is not None)
         self._show_answer = show_answer
         self._show_intro = show_intro
         self._numbered = numbered
         self._cwd = "/workspace"
         self._check: tuple[str, ...] = ()
         self._started_at = 0.0
-        self._requests: Counter[str] = Counter()
+        self._requests, self._missing = Counter[str](), Counter[str]()
         self._model_s = 0.0
-        self._said = ""
+        self._used = Usage()
+        self.prose = True
+        """Whether the answers of this run are for people."""
+        self._said, self._by = "", ""
         self._last_progress = ("", -1)
         self._last_bar_at = 0.0
         self._turn = 0
         self._name = ""
         self._last_at = 0.0
         self._ended, self._status = False, ""
+        self._bot = Bot()
+        self._narrator: Narrator | None = None
+        self._set: dict[str, str] = {}
+        self._lines: Sequence[tuple[str, str]] | None = None
         self.redactor = EXACT
         """For output as it comes: a secret may come in pieces."""
         self._output: LiveOutput | None = None
@@ -117,7 +139,7 @@ class Renderer:
         """Show one event of a run, in order."""
         self.status.erase()
         self._know(event)
-        if isinstance(event, _OF_A_TURN) and not event.turn and not self._show_intro:
+        if self._told(event) or (isinstance(event, _OF_A_TURN) and not event.turn and not self._show_intro):
             return
         match event:
             case RunStarted():
@@ -168,14 +190,14 @@ class Renderer:
             case ChangesApplied():
                 self._line(f"[applied: {some(len(event.paths), 'change')}]", "green")
             case ChangesUndone():
-                self._line(f"[undone: {some(len(event.paths), 'change')}]", "yellow")
+                self._line(f"[undone: {some(len(event.paths), 'change')}]", "magenta")
             case ChangesDiscarded():
-                self._line("[the changes were thrown away]", "yellow")
+                self._line("[changes discarded]", "magenta")
 
     def _left_out(self, event: ModelStarted | HistoryCompacted) -> None:
         if cut := event.task_left_out:
             words = f"[the task is longer than fits the model: it is not shown the last {some(cut, 'character')}]"
-            self._line(words, "yellow")
+            self._line(words, "magenta")
 
     def catch_up(self, history: Iterable[RunEvent]) -> None:
         """Know what was, without showing it: the run goes on from there."""
@@ -184,10 +206,13 @@ class Renderer:
 
     def _know(self, event: RunEvent) -> None:
         """What later events are shown with."""
+        self._lines = self._narrator(event) if self._narrator is not None else None
         match event:
             case RunStarted():
+                self._bot, narrator = _bot_of(event)
+                self._narrator = None if self._whole else narrator
                 self._cwd, self._check, self._started_at = event.policy.workdir, event.check, event.at
-                self._name = profile_name(event)
+                self._name, self.prose = profile_name(event), markdown.is_prose(event)
             case RunResumed():
                 idle = event.at - self._last_at
                 self._started_at = event.at if event.task is not None else self._started_at + idle
@@ -197,13 +222,30 @@ class Renderer:
             case ModelAnswered():
                 self._model_s += event.answer.duration_s
                 self._turn = event.turn
+                self._use(event.answer.usage)
+            case HistoryCompacted() | SubRunFinished():
+                self._use(event.usage)
             case ActionFinished(observation=CommandOutput(cwd=cwd)):
                 self._cwd = cwd or self._cwd
             case NetworkRequested():
                 self._requests[event.verdict] += event.count
+                self._missing[event.allow] += event.count
             case _:
                 pass
         self._last_at = event.at
+
+    def _told(self, event: RunEvent) -> bool:
+        """Whether its bot has words of its own for it."""
+        if self._lines is None:
+            return False
+        for line in self._lines:
+            self._print(coloured([line]))
+        self.status.begin("running" if isinstance(event, AnswerUnderstood | ActionStarted) else "thinking")
+        return True
+
+    def _use(self, usage: Usage) -> None:
+        self._used += usage
+        self.status.used = used_so_far(self._used)
 
     def text(self, piece: str | None) -> None:
         """A piece of the answer that is being made; only counted, since it is not yet understood.
@@ -254,87 +296,101 @@ class Renderer:
         self.status.end()
 
     def _print(self, text: Text) -> None:
+        """As it is: the terminal breaks what is too long, and what is copied is whole."""
         self.console.print(text, soft_wrap=True)
 
-    def _line(self, words: str, style: str = "") -> None:
-        self._print(Text(words, style))
+    def _line(self, words: str | Text, style: str = "") -> None:
+        write_prose(self.console, words, style)
 
     def _begin(self, event: RunStarted) -> None:
         where = " · ".join(
-            one_line(part) for part in (event.bot, event.model, event.sandbox, *places(event.policy)) if part
+            one_line(part) for part in (event.bot, event.model, event.sandbox, *places(event.policy, self._bot)) if part
         )
-        self._print(Text.assemble(("stockade ", "bold"), where))
+        self._line(Text.assemble(("stockade ", "bold"), where))
         if event.model_profile:
-            self._print(Text.assemble(("model ", "bold"), one_line(" · ".join(model_facts(event)))))
-        self._task(event.task)
+            self._line(Text.assemble(("model ", "bold"), one_line(" · ".join(model_facts(event)))))
+        self._task(event.task, event.images)
         self.status.begin("starting the sandbox")
 
     def _go_on(self, event: RunResumed) -> None:
         self._ended = False
         if event.live:
-            self._task(event.task)
+            self._task(event.task, event.images)
             self.status.begin("thinking")
             return
         words = f"goes on after turn {self._turn} · {one_line(event.model)} · {event.sandbox}"
-        self._print(Text.assemble(("stockade ", "bold"), words))
-        self._task(event.task)
+        if event.network is not None:
+            words += f" · {one_line(network(event.network))}"
+        self._line(Text.assemble(("stockade ", "bold"), words))
+        self._task(event.task, event.images)
         self.status.begin("starting the sandbox")
 
-    def _task(self, task: str | None) -> None:
+    def _task(self, task: str | None, images: Sequence[Image]) -> None:
         if task is not None and self.echoes:
-            self._print(Text.assemble(("task ", "bold"), one_line(task, 400)))
+            self._line(Text.assemble(("task ", "bold"), one_line(task, 400)))
+        for image in images:
+            kind = image.media_type.partition("/")[2]
+            self._line(f"[image: {one_line(image.name, 80)}, {kind}, {image.kilobytes} kB]", "dim")
 
     def _paused(self, event: Paused) -> None:
         """What was typed at a question stands on the terminal already, when this is not a replay."""
         if event.said is None:
-            self._line(f"[held for {event.duration_s:.0f} s]", "dim")
+            self._line(f"[waited {event.duration_s:.0f} s for you]", "dim")
         elif self._whole:
             self._line(f"[asked to authorise it, the user typed: {one_line(event.said, 400)}]", "dim")
 
     def _answered(self, event: ModelAnswered) -> None:
         self._said = event.answer.content
+        if event.answer.by != self._by:
+            self._by, why = event.answer.by, one_line(event.answer.why, 400)
+            self._line(
+                f"[{one_line(self._by)} answers: {why}]" if self._by else "[the run's own model answers]", "magenta"
+            )
         if self._numbered:
             self._line(f"turn {event.turn}", "dim")
 
     def _thought(self, event: AnswerUnderstood) -> None:
         if event.answer.thoughts is not None:
-            self._print(drawn(event.answer.thoughts, self._name, whole=self._whole))
+            self._line(drawn(event.answer.thoughts, self._name, whole=self._whole))
         elif event.answer.thought and event.answer.thought.strip():
-            self._print(coloured([(event.answer.thought.strip(), _THOUGHT)], whole=self._whole))
+            self._line(coloured([(event.answer.thought.strip(), _THOUGHT)], whole=self._whole))
         if isinstance(event.answer.steps[0].action, Finish):
             self.status.begin("checking") if self._check else self.status.end()
 
     def _unreadable(self, event: AnswerUnreadable) -> None:
         if self._said.strip():
             self._print(coloured([(self._said[:PREVIEW_CHARS].strip(), "dim")], whole=self._whole))
-        self._line(f"[unreadable answer, attempt {event.attempt}: {one_line(event.message, 400)}]", "yellow")
+        self._line(f"[unreadable answer, attempt {event.attempt}: {one_line(event.message, 400)}]", "magenta")
         self.status.begin("thinking")
 
     def _injected(self, event: MessageInjected) -> None:
         first, _, rest = event.text.strip().partition("\n")
         more = f" [... {some(rest.count(chr(10)) + 1, 'line')} more]" if rest and not self._whole else ""
-        self._line(f"to the bot [{one_line(event.source)}]: {one_line(first)}{more}", "yellow")
+        self._line(f"to the bot [{one_line(event.source)}]: {one_line(first)}{more}", "magenta")
         if rest and self._whole:
-            self._print(coloured([(rest, "yellow")], whole=True))
+            self._print(coloured([(rest, "magenta")], whole=True))
         self.status.begin("thinking")
 
     def _own(self, event: SelfConfigChanged) -> None:
-        """What an autonomous bot has set itself."""
+        """What an autonomous bot has set itself, where it is another than before."""
         sampling = event.sampling.model_dump(exclude_none=True)
-        parts = [
-            f"goal: {one_line(event.goal, 200)}" if event.goal else "",
-            f"own prompt: {len(event.prompt)} characters" if event.prompt else "",
-            ", ".join(f"{name} {value}" for name, value in sampling.items()),
-        ]
-        self._line(f"[in force: {' · '.join(part for part in parts if part) or 'nothing of its own'}]", "magenta")
+        parts = {
+            "goal": one_line(event.goal, 200) if event.goal else "",
+            "own prompt": some(len(event.prompt), "character") if event.prompt else "",
+            "sampling": ", ".join(f"{name} {value}" for name, value in sampling.items()),
+        }
+        for name, words in parts.items():
+            if words != self._set.get(name, ""):
+                self._line(f"{name}: {words or 'as it began'}", "magenta")
+        self._set = parts
         for words in event.refused:
-            self._line(f"[not taken: {one_line(words, 300)}]", "yellow")
+            self._line(f"[not taken: {one_line(words, 300)}]", "magenta")
         self.status.begin("thinking")
 
     def _action(self, step: Step) -> None:
         if step.comment and step.comment.strip():
             self._line(f"# {one_line(step.comment)}", "dim")
-        prompt = Text.assemble((f"{one_line(self._cwd)} $ ", "bold blue"))
+        prompt = Text.assemble((f"{one_line(self._cwd)} $ ", "bold"))
         self._print(prompt + self._drawing.spelled(step.action))
         if isinstance(step.action, WriteFile | EditFile):
             self._print(self._drawing.preview(step.action))
@@ -358,11 +414,11 @@ class Renderer:
             case Answered(text=text):
                 self._print(coloured([(text, "")], whole=self._whole))
             case Refused(reason=reason):
-                self._line(f"[not run: {one_line(reason)}]", "yellow")
+                self._line(f"[not run: {one_line(reason)}]", "magenta")
             case Failed(message=message):
                 self._line(one_line(message), "red")
             case _:
-                self._line("[the run was cut here: nobody knows whether this ran]", "yellow")
+                self._line("[interrupted here: this command may or may not have run]", "magenta")
 
     def _shown_live(self, pieces: Sequence[tuple[str, str]] | None = None) -> bool:
         """Shows what is left of the output that came while the command ran; whether any came."""
@@ -381,7 +437,7 @@ class Renderer:
         if output.timed_out:
             self._line(f"[timed out after {output.duration_s:.0f} s]", "bold red")
         elif output.shell_event:
-            self._line(f"[{_SHELL_EVENTS[output.shell_event]}]", "yellow")
+            self._line(f"[{_SHELL_EVENTS[output.shell_event]}]", "magenta")
         if output.exit_code:
             self._line(f"[exit {output.exit_code}]", "red")
 
@@ -397,9 +453,10 @@ class Renderer:
         what = f"{one_line(event.method)} {one_line(event.host) or 'unreadable'}{port}"
         times = f" ({event.count} times)" if event.count > 1 else ""
         if event.verdict == "refused":
-            self._line(f"[network refused: {what}{times}: {one_line(event.reason)}]", "yellow")
+            self._line(f"[network refused: {what}{times}: {one_line(event.reason)}]", "magenta")
             return
         how = one_line(event.reason) if event.reason else f"{event.status}"
+        how += f", with {one_line(event.credential)}" if event.credential else ""
         self._line(f"[network: {what}{times}: {how}, {event.bytes_up} bytes up, {event.bytes_down} down]", "dim")
 
     def _end(self, event: RunFinished) -> None:
@@ -409,13 +466,14 @@ class Renderer:
         if again:  # what it had changed was counted once more when nothing ran any more
             return
         if self._show_answer and event.answer:
-            self._print(coloured([(event.answer, "")], whole=self._whole))
+            self._answer(event.answer)
+        if refused := refused_line(self._missing):
+            self._line(refused, "magenta")
         more = detail(event, 600)
         why = f" ({event.reason.replace('_', ' ')}{f': {more}' if more else ''})"
-        verified = {True: f"verified{_but(event.changed_tests)}", False: "not verified", None: ""}[event.verified]
-        facts = (verified, some(event.turns, "turn"), f"{max(0.0, event.at - self._started_at):.1f} s",
+        facts = (verdict(event), some(event.turns, "turn"), f"{max(0.0, event.at - self._started_at):.1f} s",
                  *requests(self._requests), *usage_facts(event.usage, self._model_s))  # fmt: skip
-        self._print(
+        self._line(
             Text.assemble(
                 (event.status, _STATUS_STYLES[event.status]),
                 "" if event.reason == "finish" else why,
@@ -423,9 +481,20 @@ class Renderer:
             )
         )
 
+    def _answer(self, answer: str) -> None:
+        """As at the end of the run itself."""
+        if self.prose and (text := markdown.drawn(answer, self.console)) is not None:
+            self.console.file.write(f"{text}\n")
+        else:
+            self._print(coloured([(answer, "")], whole=self._whole))
 
-def _but(changed_tests: Sequence[str]) -> str:
-    """What a verdict rests on that the bot has changed."""
-    more = len(changed_tests) - _NAMED
-    names = ", ".join(one_line(path) for path in changed_tests[:_NAMED])
-    return f", but the bot changed {names}{f' and {more} more' if more > 0 else ''}" if names else ""
+
+def _bot_of(started: RunStarted) -> tuple[Bot, Narrator | None]:
+    """And what tells of its run. Where it is not here, or can make nothing of the record, one that has nothing to tell:
+    its run can be looked at all the same.
+    """
+    try:
+        found: Bot = load("runtime.bots:bot_of")(started) if started.driver else Bot()
+        return found, found.narrator(started)
+    except UsageError:
+        return Bot(), None

@@ -1,18 +1,16 @@
 """What a bot changed, drawn for the user; and what becomes of it: applied, thrown away, asked about, or kept."""
 
 import os
+import shlex
 import shutil
 import sys
 import tempfile
 import termios
-import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Unpack
+from typing import BinaryIO, Unpack
 
-import anyio
 from rich.console import Console
 from rich.text import Text
 
@@ -23,45 +21,27 @@ from stockade.changes import (
     apply,
     check_kept,
     discard,
+    discard_decided,
     facts,
     kept_layers,
     pending,
     recording,
+    released,
 )
-from stockade.cli import flags
-from stockade.cli.ui.changeset import draw, items_of, show_all, stat
-from stockade.cli.ui.console import write_line
+from stockade.cli.ui.changeset import draw, show_all, stat
+from stockade.cli.ui.console import write_prose
 from stockade.cli.ui.picking import Ask, Picker
 from stockade.cli.ui.safe import fit_for_terminal, hide, one_line, screen
 from stockade.core.errors import UsageError
 from stockade.core.events import ChangesDiscarded, RunEvent, RunStarted
-from stockade.core.ports import Applying, Reviewer, RunStore
+from stockade.core.ports import Applying, Reviewer
 from stockade.core.secrets import View, view_of
-from stockade.runtime import records
 from stockade.runtime.records import SystemClock
-from stockade.runtime.settings import Settings
 from stockade_sandbox.errors import ReviewOutdated
-from stockade_sandbox.results import FolderLayer, shown_path
+from stockade_sandbox.results import Change, FolderLayer, shown_path
 
 _IN_MEMORY = 8 << 20
 CHOICE = "[y]es, [f]iles one by one, [n]ot now, [x] discard, [d]iff, [?], or say what to change:"
-
-
-@contextmanager
-def on_record(values: Mapping[str, Any]) -> Iterator[tuple[RunStore, Settings]]:
-    """The runs on record and the settings, as a command's flags say; closed at the end."""
-    settings = flags.settings(flags.given(values))
-    store = records.read_store(settings.options.store)
-    try:
-        yield store, settings
-    finally:
-        anyio.run(store.close)
-
-
-def history(values: Mapping[str, Any], run: str) -> tuple[list[RunEvent], Settings]:
-    """The events of one run on record. UsageError when there is none that `run` names."""
-    with on_record(values) as (store, settings):
-        return anyio.run(store.events, anyio.run(store.find, run)), settings
 
 
 def view(events: Sequence[RunEvent], named: Sequence[str]) -> View:
@@ -105,21 +85,66 @@ def place_in_git(layer: FolderLayer) -> str | None:
 def name_left_out(console: Console, done: Applied) -> None:
     """The changes that were not applied, each with its reason."""
     for change in done.refused:
-        write_line(console, Text(f"not applied: {one_line(change.path)}: {one_line(change.refused or '')}", "red"))
+        write_prose(console, Text(f"not applied: {one_line(change.path)}: {one_line(change.refused or '')}", "red"))
     for path, reason in done.conflicts.items():
-        write_line(console, Text(f"not applied: {one_line(path)}: {reason}", "red"))
-    for change in done.flagged:
-        write_line(
-            console, Text(f"not applied yet: {one_line(change.path)}: {one_line(change.flagged or '')}", "yellow")
+        write_prose(console, Text(f"not applied: {one_line(path)}: {reason}", "red"))
+    for change in done.held:
+        write_prose(
+            console, Text(f"not applied yet: {one_line(change.path)}: {one_line(change.flagged or '')}", "magenta")
         )
 
 
-__all__ = ["Applied", "Pending", "RunFacts", "apply", "check_kept", "discard", "draw", "facts", "kept_layers",
-           "name_left_out", "pending",
-           "place_in_git", "refuse_hidden", "show_all", "shown_path", "stat", "view", "write_patch"]  # fmt: skip
+__all__ = [
+    "Applied",
+    "Pending",
+    "RunFacts",
+    "apply",
+    "check_kept",
+    "discard",
+    "discard_decided",
+    "draw",
+    "facts",
+    "kept_layers",
+    "name_left_out",
+    "pending",
+    "place_in_git",
+    "refuse_hidden",
+    "released",
+    "show_all",
+    "shown_path",
+    "stat",
+    "view",
+    "write_patch",
+]  # fmt: skip
 
 
 YES = ("y", "yes", "Y", "Yes", "YES")
+LATER = "These run by themselves on this machine. Apply them too? [y]es / [N]o, or the paths of some: "
+
+
+def held_in(work: Iterable[Pending]) -> dict[str, Change]:
+    """What would run by itself on this machine, by its path as it is shown."""
+    every = ((one, change) for one in work for change in one.changes)
+    return {shown_path(one.layer.inside, it.path): it for one, it in every if it.held and not it.refused}
+
+
+def only_of(work: Iterable[Pending], names: Container[str]) -> list[Pending]:
+    """What of it is at these paths, as they are shown."""
+    parts = (
+        replace(
+            one, part=True, changes=tuple(it for it in one.changes if shown_path(one.layer.inside, it.path) in names)
+        )
+        for one in work
+    )
+    return [one for one in parts if one.changes]
+
+
+def named(typed: str | None) -> list[str]:
+    """The paths in an answer to that, quoted where they have blanks."""
+    try:
+        return shlex.split(typed or "")
+    except ValueError:
+        return []
 
 
 def ask_person(question: str) -> str | None:
@@ -139,6 +164,11 @@ n - not now: it is kept, and nothing of the folder changes (so does Enter)
 x - throw it away
 d - show every diff, in $PAGER where that is set
 or say in several words what is to be changed: the bot goes on with it"""
+
+
+def kept(run_id: str, why: str = "") -> str:
+    """What is said of changes that wait for a decision."""
+    return f"Not applied{why}. Review: stockade diff {run_id} · apply: stockade apply {run_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +194,15 @@ class Decider:
             raise
         name_left_out(self.console, done)
         if done.conflicts:
-            write_line(
+            write_prose(
                 self.console,
                 f"your side of it: stockade runs diff --host {self.run_id}; the bot's over yours: "
                 f"stockade runs apply --force {self.run_id}",
-                "yellow",
+                "magenta",
             )
-        if done.flagged:
-            write_line(self.console, f"look at them, then: stockade runs apply {self.run_id} --flagged", "yellow")
+        if done.held:
+            words = f"look at them, then: stockade runs apply {self.run_id} --only PATH for one, --flagged for all"
+            write_prose(self.console, words, "magenta")
         return done
 
     def discard(self, work: list[Pending]) -> None:
@@ -179,7 +210,7 @@ class Decider:
         discard(self.reviewer, [one.layer for one in work])
 
     def keep(self, why: str = "") -> None:
-        write_line(self.console, f"{why}changes kept: stockade runs diff|apply|discard {self.run_id}", "yellow")
+        write_prose(self.console, kept(self.run_id, why), "magenta")
 
     def put(self, work: list[Pending]) -> str | None:
         """Show the changes and ask the user until the answer is one. Whatever is not a clear yes changes nothing.
@@ -193,13 +224,13 @@ class Decider:
                 try:
                     is_over, words = self._decide(work)
                 except ReviewOutdated as error:
-                    write_line(self.console, f"{one_line(error.message)}; this is how it is now:", "yellow")
+                    write_prose(self.console, f"{one_line(error.message)}; this is how it is now:", "magenta")
                     is_over, words = False, None
                 if is_over:
                     return words
                 work = pending(self.reviewer, [one.layer for one in work])
         except KeyboardInterrupt:
-            write_line(self.console, "", "")
+            write_prose(self.console, "", "")
             self.keep()
             raise
         return None
@@ -208,15 +239,14 @@ class Decider:
         """Whether nothing is left to ask about, and words for the bot."""
         assert self.ask is not None
         places = ", ".join(one_line(one.layer.host) for one in work)
-        question = textwrap.fill(f"Apply to {places}? {CHOICE}", self.console.width - 2, break_on_hyphens=False) + " "
+        question = f"Apply to {places}? {CHOICE} "
         while True:
             if sys.stdin is not None and sys.stdin.isatty():  # what was typed before is no answer to this
                 termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
             typed = self.ask(question)
             match (typed or "n").lower():
                 case "y" | "yes":
-                    flagged = any(item.flagged for one in work for item in items_of(self.reviewer, one))
-                    self._applied(self.apply(work, flagged=flagged and self._agreed(work)))
+                    self._applied(self.apply(self._agreed(work)))
                     return True, None
                 case "f" | "files":
                     picked = Picker(self.console, self.reviewer, self.ask).run(work)
@@ -235,23 +265,23 @@ class Decider:
                 case "d" | "diff":
                     show_all(self.console, self.reviewer, work)
                 case "?" | "h" | "help":
-                    write_line(self.console, _HELP, "dim")
+                    write_prose(self.console, _HELP, "dim")
                 case words if " " in words:
                     return True, typed
                 case _:
-                    write_line(
-                        self.console, "one of those letters (? explains them), or several words for the bot", "yellow"
+                    write_prose(
+                        self.console, "one of those letters (? explains them), or several words for the bot", "magenta"
                     )
 
     def _applied(self, done: Applied) -> None:
         if done.paths:
-            write_line(self.console, "applied; stockade undo takes it back", "green")
+            write_prose(self.console, "applied; stockade undo takes it back", "green")
 
-    def _agreed(self, work: list[Pending]) -> bool:
-        """Whether what would run on this machine later may be applied too."""
+    def _agreed(self, work: list[Pending]) -> list[Pending]:
+        """With what of it runs by itself on this machine released, as far as the user names it."""
         assert self.ask is not None
-        for one in work:
-            for change in one.changes:
-                if change.flagged and not change.refused:
-                    write_line(self.console, f"{one_line(change.path)}: {one_line(change.flagged)}", "bold yellow")
-        return self.ask("These could run on this machine later. Apply them too? [y]es / [N]o: ") in YES
+        held = held_in(work)
+        for path, change in held.items():
+            write_prose(self.console, f"{one_line(path)}: {one_line(change.flagged or '')}", "bold magenta")
+        typed = self.ask(LATER) if held else None
+        return released(work, held if typed in YES else named(typed))

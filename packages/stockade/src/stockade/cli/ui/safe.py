@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from stockade.cli.lazy import load
 
 if TYPE_CHECKING:
-    from stockade.core.secrets import Redactor
+    from stockade.core.redact import TextRedactor
 
 
 _SPELLED = {
@@ -92,7 +92,7 @@ class TerminalBytes:
 class _Screen:
     """What this process shows goes through `redactor`; until a run says what it hides, by what is known so far."""
 
-    redactor: "Redactor | None" = None
+    redactor: "TextRedactor | None" = None
     given: dict[str, str] = field(default_factory=dict)
     named: list[str] = field(default_factory=list)
 
@@ -100,15 +100,15 @@ class _Screen:
 _SCREEN = _Screen()
 
 
-def hide(redactor: "Redactor") -> None:
+def hide(redactor: "TextRedactor") -> None:
     """From now on all that is shown goes through this one, which knows what the user named."""
     _SCREEN.redactor = redactor
 
 
-def screen() -> "Redactor":
+def screen() -> "TextRedactor":
     """What is shown goes through this; at first it knows what is secret in this environment, and what was named."""
     if _SCREEN.redactor is None:
-        redactor: Redactor = load("core.secrets:screen_redactor")({**os.environ, **_SCREEN.given}, _SCREEN.named)
+        redactor: TextRedactor = load("core.redact:screen_redactor")({**os.environ, **_SCREEN.given}, _SCREEN.named)
         _SCREEN.redactor = redactor
     return _SCREEN.redactor
 

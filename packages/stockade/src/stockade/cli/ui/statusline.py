@@ -32,6 +32,8 @@ class StatusLine:
         self._frame = 0
         self.detail = ""
         """What stands behind the time."""
+        self.used = ""
+        """What the run has used so far."""
 
     def begin(self, words: str) -> None:
         """From now on `words` are what is going on."""
@@ -63,7 +65,7 @@ class StatusLine:
         if self._words is None or (elapsed := self._clock() - self._since) < _PATIENCE_S:
             return ""
         self._frame += 1
-        more = f" · {self.detail}" if self.detail else ""
+        more = "".join(f" · {part}" for part in (self.used, self.detail) if part)
         return f"{FRAMES[self._frame % len(FRAMES)]} {self._words} {elapsed:.0f} s{self._speed()}{more}"
 
     def bar(self, words: str, done: int, total: int) -> None:

@@ -1,23 +1,33 @@
 """A run in words: where it works, what it used; and what its end means: exit status, result, how to go on."""
 
 import os
+import shlex
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from stockade.cli.ui.review import RunFacts
+from stockade.changes import RunFacts
 from stockade.cli.ui.safe import one_line, some
 from stockade.core.budget import Budget
-from stockade.core.events import RunFinished, RunStarted
+from stockade.core.events import BOTS_OWN, RunFinished, RunStarted
 from stockade.core.messages import Usage
-from stockade_sandbox.policy import Policy
+from stockade.loop.run_context import Bot
+from stockade_sandbox.policy import Network, Policy
+
+_REFUSED = 3
+_NAMED = 3
 
 
-def places(policy: Policy) -> list[str]:
-    folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders] or ["no folder"]
-    network = {"none": "no network", "open": "open network"}.get(policy.network.mode)
-    return [*folders, network or f"network: {', '.join(policy.network.hosts)}"]
+def places(policy: Policy, bot: Bot) -> list[str]:
+    """Without the folders that the bot itself has added."""
+    own = bot.policy(replace(policy, folders=())).folders
+    folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders if rule not in own] or ["no folder"]
+    return [*folders, network(policy.network)]
+
+
+def network(rule: Network) -> str:
+    return {"none": "no network", "open": "open network"}.get(rule.mode) or f"network: {', '.join(rule.hosts)}"
 
 
 def model_facts(started: RunStarted) -> list[str]:
@@ -29,7 +39,7 @@ def model_facts(started: RunStarted) -> list[str]:
         f"{started.model_profile}: {sources.get('model_profile', '')}",
         *([", ".join(started.actions)] if started.actions else []),
         f"{turns}, {time}",
-        f"answers {started.answers}: {sources.get('answers', '')}",
+        *([f"answers {started.answers}: {answers}"] if (answers := sources.get("answers", "")) != BOTS_OWN else []),
     ]
 
 
@@ -46,16 +56,52 @@ def requests(counted: Counter[str]) -> list[str]:
     return [some(counted["allowed"], "request") + refused]
 
 
+def refused_line(refused: Counter[str]) -> str:
+    """What was refused most, how often, and the flag that lets it out; nothing where nothing was.
+
+    `refused`: the rules that were missing, as the proxy has them; empty where none would do.
+    """
+    known = Counter({rule: count for rule, count in refused.items() if rule})
+    most = known.most_common(_REFUSED)
+    more = f" and {len(known) - len(most)} more" if len(known) > len(most) else ""
+    told = ", ".join(f"{one_line(rule)} ({count})" for rule, count in most)
+    rules = one_line(shlex.quote(",".join(rule for rule, _ in most)))
+    return f"refused: {told}{more}  allow with --net {rules}" if most else ""
+
+
+def verdict(finished: RunFinished) -> str:
+    """And what it rests on that the bot has changed."""
+    more = len(finished.changed_tests) - _NAMED
+    names = ", ".join(one_line(path) for path in finished.changed_tests[:_NAMED])
+    but = f", but the bot changed {names}{f' and {more} more' if more > 0 else ''}" if names else ""
+    return {True: f"verified{but}", False: "not verified", None: ""}[finished.verified]
+
+
 def usage_facts(usage: Usage, model_s: float) -> list[str]:
     if not usage.prompt_tokens and not usage.completion_tokens:
         return []
     cached = f" ({100 * usage.cached_tokens // usage.prompt_tokens}% cached)" if usage.prompt_tokens else ""
-    facts = [f"{usage.prompt_tokens} prompt tokens{cached}", f"{usage.completion_tokens} answer tokens"]
+    thought = f" ({usage.thinking_tokens} of thinking)" if usage.thinking_tokens else ""
+    facts = [f"{usage.prompt_tokens} prompt tokens{cached}", f"{usage.completion_tokens} answer tokens{thought}"]
     if model_s > 0.05:
         facts.append(f"{usage.completion_tokens / model_s:.1f} tokens/s")
     if usage.cost:
-        facts.append(f"{usage.cost:.4f} USD")
+        thought = f" ({usage.thinking_cost:.4f} of thinking)" if usage.thinking_cost else ""
+        facts.append(f"{usage.cost:.4f} USD{thought}")
     return facts
+
+
+def used_so_far(usage: Usage) -> str:
+    """In a few characters; nothing where nothing was used."""
+    if not usage.prompt_tokens and not usage.completion_tokens:
+        return ""
+    thought = f" ({_short(usage.thinking_tokens)} of thinking)" if usage.thinking_tokens else ""
+    tokens = f"{_short(usage.prompt_tokens)} in, {_short(usage.completion_tokens)} out{thought}"
+    return f"{tokens}, {usage.cost:.4f} USD" if usage.cost else tokens
+
+
+def _short(count: int) -> str:
+    return f"{count / 1e6:.1f}M" if count >= 10**6 else f"{count / 1e3:.1f}k" if count >= 1000 else str(count)
 
 
 def detail(finished: RunFinished, limit: int = 2000) -> str:
@@ -66,6 +112,7 @@ def detail(finished: RunFinished, limit: int = 2000) -> str:
 _REASONS = {
     "gave_up": 1,
     "check_failed": 1,
+    "schema": 1,
     "usage": 2,
     "hook": 2,
     "tools": 2,

@@ -19,7 +19,10 @@ import anyio.to_thread
 from stockade.cli.lazy import load
 from stockade.cli.ui import review
 from stockade.cli.ui.asciicast import Recorder
+from stockade.cli.ui.attention import Attention
 from stockade.cli.ui.failures import say
+from stockade.cli.ui.markdown import answer_text, is_prose
+from stockade.cli.ui.overheard import Live
 from stockade.cli.ui.prompts import PausePrompt
 from stockade.cli.ui.render import Renderer
 from stockade.cli.ui.safe import screen
@@ -100,7 +103,9 @@ class Watch:
     prepared: factory.Prepared | None = None
     asker: PausePrompt | None = None
     tape: Recorder | None = None
+    live: Live | None = None
     scratch: Scratch | None = None
+    attention: Attention = field(default_factory=lambda: Attention(None))
 
     @property
     def silent(self) -> bool:
@@ -113,10 +118,14 @@ class Watch:
 
     def heard(self, event: RunEvent) -> None:
         """At once, or when the user who is being asked something has answered."""
+        if self.live is not None:
+            self.live.event(event.at)
         (self.asker.event if self.asker else self.event)(event)
 
     def output(self, stream: Stream, data: bytes) -> None:
         """What the shell's command writes, as it comes."""
+        if self.live is not None:
+            self.live.output(stream, data)
         show = partial(self.renderer.output, stream, data)
         self.asker.do(show) if self.asker else show()
 
@@ -132,6 +141,7 @@ class Watch:
                 self.facts.finished = event
             case _:
                 pass
+        self.attention.event(event)
         if self.tape is not None:
             self.tape.event(event)
         if self.front.json_lines:
@@ -146,6 +156,11 @@ class Watch:
         """A JSON line in ASCII: nothing in it is an escape of a terminal. A run that cannot be read is stopped."""
         if self.lost is None and not self.put(text):
             self.stop()
+
+    def answer(self, text: str) -> None:
+        """The bot's, as a result."""
+        assert self.facts.started is not None
+        self.put(answer_text(text, plain=self.front.plain or not is_prose(self.facts.started)))
 
     def put(self, text: str) -> bool:
         """A line of the result. That it could not be written is told at the end: the changes come first."""

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from stockade.core.data import Data
-from stockade.core.errors import UsageError
+from stockade.core.errors import UsageError, did_you_mean
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,200}")
 
@@ -107,5 +107,7 @@ real ones, and the hash."""
 def catalogued(name: str) -> CatalogueModel:
     """UsageError when the catalogue has no such model."""
     if name not in CATALOGUE:
-        raise UsageError(f"no embedded model '{name}'", f"there are: {', '.join(CATALOGUE)}; or gguf/PATH for a file")
+        every = f"there are: {', '.join(CATALOGUE)}; or gguf/PATH for a file"
+        near = did_you_mean(f"embedded/{name}", (f"embedded/{known}" for known in CATALOGUE), every)
+        raise UsageError(f"no embedded model '{name}'", near)
     return CATALOGUE[name]

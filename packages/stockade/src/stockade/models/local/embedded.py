@@ -6,17 +6,17 @@ from typing import Self
 import anyio
 import anyio.to_thread
 
-from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable, UsageError
+from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import Model, OnText
 from stockade.models.local.catalogue import OUR_TABLE, catalogued
 from stockade.models.local.fetch import model_file
 from stockade.models.local.gguf import read_gguf
-from stockade.models.local.launch_spec import stock_server
-from stockade.models.local.server import EmbeddedServer
+from stockade.models.local.server import EmbeddedServer, program_of
 from stockade.models.openai import OpenAIModel, open_served
 from stockade.models.openai_request import Dialect
-from stockade.models.providers import ModelName
+from stockade.models.providers import ModelName, address_of
+from stockade.models.servers import has_path
 from stockade.models.settings import ModelContext, ModelSettings, OnProgress, silent
 
 MAX_TRIES = 3
@@ -43,24 +43,28 @@ async def open_file(name: str, context: ModelContext) -> "EmbeddedModel":
 
 
 async def open_started(name: str, context: ModelContext) -> Model:
-    """A stock server that is started from a file where the name is a path; one that runs already, else."""
-    if not ModelName(provider=context.provider, name=name).is_path:
+    """One that runs already; where the name is a path that none of those has, a stock server started from that file."""
+    full = ModelName(provider=context.provider, name=name)
+    if not full.is_path or (_as_it_runs(context.settings) and await has_path(full, context.environment)):
         return open_served(name, context)
-    path = Path(await (await anyio.Path(name).expanduser()).absolute())
-    program: Path | None = path
+    if context.provider == "llama-server" and not await (await anyio.Path(name).expanduser()).is_file():
+        url = address_of(full.provider, context.environment).base_url.removesuffix("/v1")
+        what = f"no llama-server at {url} has a model {name}, and there is no such file to start one with"
+        raise ModelUnavailable(what, "stockade model list shows what runs; LLAMA_SERVER_URL says where")
+    path, program = await program_of(full, context.settings)
     parameters: tuple[int | None, str] = (None, "")
-    if context.provider == "llama-server":
+    if program != path:
         header = await anyio.to_thread.run_sync(read_gguf, path)
         parameters = header.parameters, header.parameters_source
-        program = stock_server(context.settings, on_path=True)
-        if program is None:
-            raise UsageError("there is no llama-server on PATH", "install one, or use gguf/PATH: the built-in server")
-    elif not await anyio.Path(path).is_file():
-        raise UsageError(f"there is no file {path}", f"write {context.provider}//PATH/TO/FILE")
     return EmbeddedModel(
         path, path.stem, context.provider, context.settings, trusted=program == path, on_progress=context.on_progress,
         program=program, parameters=parameters,
     )  # fmt: skip
+
+
+def _as_it_runs(settings: ModelSettings) -> bool:
+    """Whether nothing is asked of the server that only one of our own can be given."""
+    return not (settings.alone or settings.more or settings.llama_server or settings.ctx_size or settings.threads)
 
 
 class EmbeddedModel:
@@ -84,7 +88,7 @@ class EmbeddedModel:
         program: Path | None = None,
         parameters: tuple[int | None, str] = (None, ""),
     ) -> None:
-        self._name, self._provider, self._parameters = name, provider, parameters
+        self._name, self._provider, self._parameters, self._stock = name, provider, parameters, program is not None
         self.server = EmbeddedServer(
             path, name, settings, trusted=trusted, on_progress=on_progress, program=program
         )  # fmt: skip
@@ -99,10 +103,14 @@ class EmbeddedModel:
         parameters, source = self._parameters
         if parameters is None:
             parameters, source = served.parameters, served.sources.get("parameters", "")
-        sources = {"context_window": "our server" if window else "", "parameters": source if parameters else ""}
+        ours = not self._stock
+        sources = {"context_window": "our server" if window else "", "parameters": source if parameters else "",
+                   "sees": "our server, which loads no part of a model that does" if ours else
+                   served.sources.get("sees", "")}  # fmt: skip
         return ModelInfo(
             name=self._name, provider=self._provider, context_window=window, parameters=parameters,
             enforces_schema=True,  # llama.cpp makes a grammar of it
+            sees=False if ours else served.sees,
             sources={name: reported for name, reported in sources.items() if reported},
         )  # fmt: skip
 
@@ -160,6 +168,6 @@ class EmbeddedModel:
     async def _connect(self) -> OpenAIModel:
         model = OpenAIModel(
             self.server.base_url, self._name, self.server.api_key, provider=self._provider,
-            dialect=Dialect(llama_cpp=True), slot=self.server.slot, died=self.server.died,
+            dialect=Dialect(llama_cpp=True, effort="template"), slot=self.server.slot, died=self.server.died,
         )  # fmt: skip
         return await model.__aenter__()

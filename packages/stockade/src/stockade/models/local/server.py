@@ -31,7 +31,7 @@ from stockade.models.local.launch_spec import (
     window_for,
 )
 from stockade.models.local.server_lease import Lease, in_use, stop_idle, take
-from stockade.models.providers import parse_name
+from stockade.models.providers import ModelName, parse_name
 from stockade.models.settings import ModelSettings, OnProgress, readable, silent
 
 _ATTEMPTS = 5
@@ -182,8 +182,8 @@ class EmbeddedServer:
         adapter = self._settings.more.get("lora")
         if adapter and re.search(r"lora|adapter", reason, re.IGNORECASE):
             return ModelUnavailable(f"the LoRA adapter {adapter} cannot be loaded: {reason}", _NO_ADAPTER)
-        if self._program is not None:
-            message = f"{self._program} does not serve{'' if self._is_llamafile() else f' {self._path}'}: {reason}"
+        if (program := self._program or stock_server(self._settings)) is not None:
+            message = f"{program} does not serve{'' if self._is_llamafile() else f' {self._path}'}: {reason}"
             return ModelUnavailable(message, "start it by hand to see what it says")
         return ModelUnavailable(f"{self._path} cannot be loaded: {reason}", "give the path of a whole .gguf file")
 
@@ -248,23 +248,42 @@ async def served(
 
     A server that runs elsewhere makes room when nobody uses it; UsageError when somebody does, or the port is taken.
     """
-    name = parse_name(spec)
-    if name.provider not in ("embedded", "gguf"):
-        raise UsageError(f"'{spec}' is not a model of the embedded server", "name an embedded/ or gguf/ model")
-    path = await model_file(name, on_progress, settings.folder)
+    name, program = parse_name(spec), None
+    if name.is_path:
+        path, program = await program_of(name, settings)
+    elif name.provider in ("embedded", "gguf"):
+        path = await model_file(name, on_progress, settings.folder)
+    else:
+        what = "embedded/NAME, gguf/PATH, llamafile//PATH, or llama-server//PATH.gguf for the llama-server on PATH"
+        raise UsageError(f"'{spec}' is not a model that is served from here", what)
     label = name.name if name.provider == "embedded" else path.stem
     if api_key is not None and (not api_key.isascii() or not api_key.isprintable() or " " in api_key or not api_key):
         raise UsageError("--api-key: a key is printable, without spaces")
     requested = api_key or secrets.token_urlsafe(24)
     await anyio.to_thread.run_sync(_make_room, path, host, port)
     server = EmbeddedServer(
-        path, label, settings, trusted=is_verified(path, ""), on_progress=on_progress, host=host, port=port,
-        api_key=requested,
+        path, label, settings, trusted=program == path or is_verified(path, ""), on_progress=on_progress, host=host,
+        port=port, api_key=requested, program=program,
     )  # fmt: skip
     async with server:
         if server.api_key != requested:  # started meanwhile by another
             raise UsageError(f"{label} is being served at {server.base_url} already", "use that, or end its users")
         yield server
+
+
+async def program_of(name: ModelName, settings: ModelSettings) -> tuple[Path, Path]:
+    """The file of `llamafile//PATH` or `llama-server//PATH`, and the program that serves it: a llamafile is both.
+
+    UsageError where one of them is not there.
+    """
+    path = Path(await (await anyio.Path(name.name).expanduser()).absolute())
+    if not await anyio.Path(path).is_file():
+        raise UsageError(f"there is no file {path}", f"write {name.provider}//PATH/TO/FILE")
+    program = path if name.provider == "llamafile" else stock_server(settings, on_path=True)
+    if program is None:
+        hint = f"install one, name one with --llama-server, or use gguf/{path}: the built-in server"
+        raise UsageError("there is no llama-server on PATH, and none runs with that file", hint)
+    return path, program
 
 
 def _make_room(path: Path, host: str, port: int) -> None:

@@ -181,9 +181,10 @@ class ServerSupervisor:
                         writer.close()
 
     async def _watch(self, server: asyncio.subprocess.Process) -> None:
-        reason = exit_reason(await server.wait())
-        if self._state == "loading":
-            self._end("failed", last_error(self._log) or f"its process {reason}")
+        status = await server.wait()
+        reason, said = exit_reason(status), last_error(self._log)
+        if self._state == "loading":  # what was ended from outside has not said why
+            self._end("failed", said if said and status >= 0 else f"its process {reason}{said and f': {said}'}")
         elif self._state == "ready":
             self._end("died", f"the embedded server {reason}: {last_error(self._log)}")
 
@@ -232,7 +233,8 @@ def exit_reason(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     try:
-        return f"was ended by {signal.Signals(-status).name}"
+        name = signal.Signals(-status).name
+        return f"was ended by {name}{' (it was built for another processor)' if name == 'SIGILL' else ''}"
     except ValueError:
         return f"was ended by signal {-status}"
 

@@ -167,5 +167,5 @@ async def _shown(tab: Tab, start: int = 1, find: str = "") -> str:
 def browser(context: ToolContext) -> Toolbox:
     """UsageError when the run has no network: a browser without one is of no use."""
     if context.policy.network.mode == "none":
-        raise UsageError("the browser has no network", "--net allow=HOST,... or --net open")
+        raise UsageError("the browser has no network", "--net HOST,... or --net open")
     return BrowserToolbox(context.sandbox)

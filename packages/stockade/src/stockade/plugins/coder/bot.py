@@ -11,13 +11,22 @@ from typing import Any
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.core.events import RunEvent, RunStarted
-from stockade.extend import Bot, BotSpec, Ending, RunContext, Setup
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    AnswerUnreadable,
+    MessageInjected,
+    RunEvent,
+    RunResumed,
+    RunStarted,
+)
+from stockade.extend import Bot, BotSpec, Ending, Narrator, RunContext, Setup
 from stockade.plugins.coder.executor import RUNNER_AT, Executor
-from stockade.plugins.coder.loop import Coder, progress_of
+from stockade.plugins.coder.loop import FRESH_START, OURS, Coder, Fold, progress_of
 from stockade.plugins.coder.program import wanted
 from stockade.plugins.coder.prompts import system
-from stockade.plugins.coder.work import Job, Plan, Result, make_job, runner_folder
+from stockade.plugins.coder.work import Attempt, Job, Plan, Result, make_job, runner_folder
 from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy
 
 NAME = "coder"
@@ -62,14 +71,20 @@ class CoderBot(Bot):
         return started.model_copy(update={"options": options, "system_prompt": system(wants_example=not checked)})
 
     def check_resume(self, started: RunStarted, changed: Collection[str], *, done: bool) -> None:
-        """A coder does one task, by the checks that it began with."""
-        if done or {"task", "check"} & set(changed):
-            what = f"run {started.run_id} is done" if done else "the coder does one task, with the checks it began with"
-            raise UsageError(what, "begin a new one: stockade code")
+        """A coder goes by the checks that it began with, and those that a further task holds."""
+        if "check" in changed:
+            raise UsageError("the coder goes by the checks that it began with", "begin a new run: stockade code")
+        if done and "task" not in changed:
+            raise UsageError(
+                f"run {started.run_id} is done", f'say what to change: stockade runs resume {started.run_id} "..."'
+            )
         wanted_of(started)
 
     async def run(self, ctx: RunContext) -> Ending:
-        return await coder_of(ctx.started, await ctx.events()).run(ctx)
+        return await coder_of(await ctx.events()).run(ctx)
+
+    def narrator(self, started: RunStarted) -> Narrator:
+        return _Telling([started]).event
 
     def facts(self, events: Sequence[RunEvent]) -> dict[str, Any]:
         """The attempts without what the events before it hold."""
@@ -87,17 +102,24 @@ def wanted_of(started: RunStarted) -> Wanted:
     return Wanted.model_validate(found)
 
 
-def coder_of(started: RunStarted, events: Sequence[RunEvent]) -> Coder:
-    """The loop of a run, where its record ends."""
-    coder = make_coder(wanted_of(started), started.policy, started.task)
-    coder.progress = progress_of(events, coder.executor)
+def coder_of(events: Sequence[RunEvent]) -> Coder:
+    """The loop of a run, where its record ends. What the user wants changed is one task with what was asked before."""
+    started = events[0]
+    assert isinstance(started, RunStarted)
+    later = [number for number, event in enumerate(events) if isinstance(event, RunResumed) and event.task is not None]
+    wishes = [started.task, *(str(getattr(events[number], "task", "")) for number in later)]
+    task, code = "\n\n".join(wishes), ""
+    if later and (code := coder_of(events[: later[-1]]).result().code):
+        code = f"The program so far, which is to be changed:\n```python\n{code}```"
+    coder = make_coder(wanted_of(started), started.policy, task)
+    coder.task = "\n\n".join(part for part in (*wishes[:-1], code, wishes[-1]) if part)
+    coder.progress = progress_of(events[later[-1] :] if later else events, coder.executor)
     return coder
 
 
 def result_of(events: Sequence[RunEvent], error: str = "") -> Result:
     """What came of a run. `error`: why it ended, where no attempt says it."""
-    assert isinstance(events[0], RunStarted)
-    return coder_of(events[0], events).result(error)
+    return coder_of(events).result(error)
 
 
 def make_coder(wanted_: Wanted, policy: Policy, task: str) -> Coder:
@@ -108,13 +130,49 @@ def make_coder(wanted_: Wanted, policy: Policy, task: str) -> Coder:
         job=job,
         folder=WORKSPACE if own is not None else None,
         online=policy.network.mode != "none",
-        signature=wanted(task, job.examples) if job.examples else None,
+        signature=wanted(task, job.examples, job.tests),
     )
     target = f"{WORKSPACE}/{wanted_.output}" if own is not None and own.mode != "ro" else None
     around = [] if executor.online else [OFFLINE]
     if own is not None and (names := _names(Path(own.host))):
         around.append(f"In the current folder are: {', '.join(names)}.")
     return Coder(wanted_.plan, executor, target, wanted_.examples, " ".join(around))
+
+
+class _Telling:
+    """Of a run's attempts, a line each, in place of the steps that they are made of."""
+
+    def __init__(self, events: list[RunEvent]) -> None:
+        self.events = events
+        self._begin()
+
+    def _begin(self) -> None:
+        coder = coder_of(self.events)
+        self.fold = Fold(coder.executor, coder.progress)
+
+    def event(self, event: RunEvent) -> list[tuple[str, str]] | None:
+        self.events.append(event)
+        if isinstance(event, RunResumed) and event.task is not None:
+            self._begin()
+            return None
+        attempts = self.fold.progress.attempts
+        before = len(attempts)
+        self.fold.apply(event)
+        match event:
+            case ActionStarted() | ActionFinished() | AnswerUnderstood() | AnswerUnreadable():
+                lines = [self._lines(number, one) for number, one in enumerate(attempts[before:], before + 1)]
+                return [line for each in lines for line in each]
+            case MessageInjected(source=source, text=text) if source in OURS:
+                return [(text.partition(". ")[0] + ": it is written anew", "dim")] if source == FRESH_START else []
+            case _:
+                return None
+
+    def _lines(self, number: int, attempt: Attempt) -> list[tuple[str, str]]:
+        """Without checks what a program prints is all there is to look at."""
+        passed = attempt.verdict.passed
+        line = (f"attempt {number}: {attempt.line()}", "green" if passed else "magenta")
+        shown = passed and not attempt.verdict.checks and attempt.stdout
+        return [line, (attempt.stdout, "")] if shown else [line]
 
 
 def _names(folder: Path) -> list[str]:
@@ -128,7 +186,7 @@ def _names(folder: Path) -> list[str]:
 
 CODER = BotSpec(
     name=NAME,
-    summary="writes a Python program, runs it, and mends it until its checks pass (stockade code)",
+    summary="writes Python, runs it, and fixes it until the checks pass (stockade code)",
     prompt=system(wants_example=True),
     tools=(),
     folder_mode="overlay",

@@ -41,10 +41,10 @@ class Executor:
 
     def program(self, draft: Draft) -> tuple[str, str | None]:
         """What main.py holds, and what is wrong with its signature. Without checks the example is part of it."""
-        if not self.job.has_checks:
-            return draft.script, None
-        code = f"{draft.code.rstrip()}\n"
-        return conform(code, self.signature) if self.signature is not None else (code, None)
+        code, wrong = f"{draft.code.rstrip()}\n", None
+        if self.signature is not None:
+            code, wrong = conform(code, self.signature)
+        return (code if self.job.has_checks else draft.model_copy(update={"code": code}).script), wrong
 
     def actions(self, number: int, draft: Draft) -> Mapping[str, Action]:
         """By what they are for, in order; each once they all went well so far."""
@@ -102,6 +102,8 @@ class Executor:
         if output is not None:
             report = read_report(said.text) if isinstance(said, FileContent) else None
             verdict = judge(code, self.job, report, stderr)
+            if wrong is not None:  # whoever called it by these names could not
+                verdict = verdict.model_copy(update={"passed": False})
             verdict = self._explained(verdict, wrong)
         else:
             verdict = Verdict(passed=False, words=_not_run(draft, seen))
@@ -109,7 +111,7 @@ class Executor:
             number=number,
             start=start,
             answer=answer,
-            code=draft.script if not self.job.has_checks else code,
+            code=code,
             requirements=draft.requirements,
             verdict=verdict,
             stdout=output.stdout.decode(errors="replace") if output is not None else "",
@@ -123,9 +125,9 @@ class Executor:
         if verdict.passed:
             return verdict
         words = verdict.words
-        if wrong is not None:
-            words = f"{wrong[0].upper()}{wrong[1:]}."
-        elif "ModuleNotFoundError" in words:
+        if wrong is not None:  # what its checks gave says nothing of it
+            return verdict.model_copy(update={"words": f"{wrong[0].upper()}{wrong[1:]}.", "wrong": ()})
+        if "ModuleNotFoundError" in words:
             words = f"{words} {NAME_IT if self.online else NO_NETWORK}"
         return verdict.model_copy(update={"words": words})
 

@@ -80,14 +80,16 @@ class Progress:
 
 def progress_of(history: Sequence[RunEvent], executor: Executor) -> Progress:
     """What is on record of it. `executor` is asked what observations mean, and stays as it is."""
-    fold = _Fold(replace(executor, _ready=set(), _begun=False))
+    fold = Fold(replace(executor, _ready=set(), _begun=False))
     for event in history:
         fold.apply(event)
     return fold.progress
 
 
 @dataclass(slots=True)
-class _Fold:
+class Fold:
+    """Of the events of a run into what is known of its attempts."""
+
     executor: Executor
     progress: Progress = field(default_factory=Progress)
     purposes: tuple[str, ...] = ()
@@ -142,15 +144,15 @@ def unreadable(turn: int, start: int, answer: str, message: str) -> Attempt:
 
 
 BOUNDS: Mapping[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
-_OURS = (REPAIR, REWRITE, FRESH_START)
+OURS = (REPAIR, REWRITE, FRESH_START)
 
 
 @dataclass(slots=True)
 class Coder(Bot):
-    """One task, of one run. `progress` grows while it works, from nothing or from what is on record.
+    """One task of a run. `progress` grows while it works, from nothing or from what is on record.
 
     `target` is where the program goes in the end, inside the sandbox; None: nowhere. `examples` were given beside the
-    task; `around` is what the model is told of where the program runs.
+    task; `around` is what the model is told of where the program runs; `task`: where it is not the run's first.
     """
 
     plan: Plan
@@ -159,6 +161,7 @@ class Coder(Bot):
     examples: tuple[str, ...] = ()
     around: str = ""
     explain: Explain = by_error_handler
+    task: str = ""
     progress: Progress = field(default_factory=Progress)
     ctx: RunContext = field(init=False, repr=False)
 
@@ -236,7 +239,7 @@ class Coder(Bot):
 
     def _request(self) -> ModelRequest:
         executor, streak = self.executor, self.progress.streak
-        asked = brief(self.ctx.started.task, self.examples, executor.job.tests, executor.signature)
+        asked = brief(self.task or self.ctx.started.task, self.examples, executor.job.tests, executor.signature)
         task = "\n\n".join(part for part in (asked, self.around) if part)
         wants_example = not executor.job.has_checks
         messages = conversation(task, self._words(), streak, self.plan, self.explain, wants_example=wants_example)
@@ -248,9 +251,7 @@ class Coder(Bot):
     def _words(self) -> list[tuple[int, str]]:
         """What was said to the bot, refusals of the user among it, with the turn before which: kept by fresh starts."""
         state, told_later = self.ctx.state, {attempt.verdict.words for attempt in self.progress.attempts}
-        said = [
-            (one.turn, one.text) for one in state.injected if one.source not in _OURS and one.text not in told_later
-        ]
+        said = [(one.turn, one.text) for one in state.injected if one.source not in OURS and one.text not in told_later]
         for step in state.done:
             if isinstance(step.observation, Refused) and step.observation.by == "user":
                 said.append((step.turn + 1, f"The user refused an action: {step.observation.reason}"))
@@ -335,7 +336,7 @@ class Coder(Bot):
         checks = f", the best passes {verdict.checks_passed} of {verdict.checks} checks" if verdict.checks else ""
         words = f"{len(self.attempts)} attempts failed{checks}: {verdict.words.splitlines()[0]}"
         if NO_NETWORK in verdict.words:
-            words += " (libraries need --net allow=pypi.org,files.pythonhosted.org)"
+            words += " (libraries need --net pypi.org,files.pythonhosted.org)"
         return Ending("done", "check_failed", words, found.code, verified=False)
 
 

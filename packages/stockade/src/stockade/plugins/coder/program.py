@@ -5,9 +5,10 @@ Checks are doctests (`>>> f(1)` and its result), `assert` lines, and calls with 
 same line: `f(1) == 2`, `f(1) -> 2`, `f(1)  # 2`. Only results that are literals count, or the exception after
 `Traceback`; what is unclear is left out, for a wrong example fails a right program.
 
-The signature is that of a stub in the task (`def f(a: int) -> str:`), else of the first example call. Models change
-names and forget parameters; where the meaning is clear the program is given the wanted name, else the difference is
-told. Parsed is text that may be anything: no exception and no warning gets out.
+The signature is that of a stub in the task (`def f(a: int) -> str`), else of a call of names there (`f(a, b)`) that the
+examples call with values, else of the first example call. Models change names and forget parameters; where the meaning
+is clear the program is given the wanted name, else the difference is told. Parsed is text that may be anything: no
+exception and no warning gets out.
 """
 
 import ast
@@ -26,7 +27,20 @@ _CALL = re.compile(r"(?<![\w.])[A-Za-z_]\w*\(")
 _GIVES = re.compile(r"\s*`?\s*(?:[-=]+>|==|➞|→|#|//)\s*(?:[-=]+>\s*)?`?\s*")
 _CLOSED = re.compile(r"\s*(?:$|[.,;:`)#(]|//)|\s+[A-Za-z\"']")
 _DEF = re.compile(r"^[ \t]*(?:async )?def (\w+)\s*\(", re.MULTILINE)
-_STUB = re.compile(r"^[ \t]*((?:async )?def \w+\s*\([^\0]{0,600}?\)\s*(?:->[^:\n]{0,200})?):", re.MULTILINE)
+_STUB = re.compile(r"\b(?:async )?def (?=\w+\s*\()")
+_RESULT = re.compile(r"[ \t]*->[ \t]*([^:\n`]{1,200})")
+_TYPE_NODES = (
+    ast.Name,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Tuple,
+    ast.List,
+    ast.Constant,
+    ast.BinOp,
+    ast.BitOr,
+    ast.Load,
+)
+_MAX_HEAD_CHARS, _MAX_STUBS = 600, 200
 _FENCE = re.compile(r"^[ \t]*```.*$", re.MULTILINE)
 _KNOWN = frozenset(dir(builtins))
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration))\b")
@@ -253,50 +267,87 @@ def _is_concrete(example: Example, defined: frozenset[str]) -> bool:
 
 
 class Signature(Data):
-    """`text` is the line to show (`def f(a, b)`); `least` and `most` positional arguments it takes, None is any."""
+    """`text` is the line to show (`def f(a, b)`); `least` and `most` positional arguments it takes, None is any.
+
+    `names` of its positional parameters, as the user wrote them; empty where it is made of a call with values.
+    """
 
     name: str
     text: str
     least: int
     most: int | None
+    names: tuple[str, ...] = ()
 
 
-def wanted(task: str, examples: Sequence[Example] = ()) -> Signature | None:
+def wanted(task: str, examples: Sequence[Example] = (), tests: str = "") -> Signature | None:
     """What the task asks for; None when it does not say."""
-    stubs = [stub for found in _STUB.finditer(task) if (stub := _of_stub(found[1])) is not None]
+    calls = [expression(example.call) for example in examples] + list(statements(tests) or ())
+    called = {name for tree in calls for name, _ in _calls(tree)} - _KNOWN
+    places = [found.end() for found in _STUB.finditer(task)][:_MAX_STUBS]
+    stubs = [stub for at in places if (stub := _of_head(task, at, stub=True)) is not None]
     if stubs:
-        called = {name for example in examples for name, _ in _calls(expression(example.call))}
         return next((stub for stub in reversed(stubs) if stub.name in called), stubs[-1])
+    for found in _CALL.finditer(task[:MAX_TASK_CHARS]) if called else ():
+        if found[0][:-1] in called and (head := _of_head(task, found.start())) is not None and head.names:
+            return head
     for example in examples:
-        if (found := _of_call(example.call)) is not None:
-            return found
+        if (made := _of_call(example.call)) is not None:
+            return made
     return None
 
 
 def conform(code: str, signature: Signature) -> tuple[str, str | None]:
     """The program with the wanted function, and what is wrong with it (None: nothing).
 
-    A single function of another name that takes as many arguments is given the wanted name as well.
+    A single function of another name that takes the same arguments is given the wanted name as well.
     """
     found = functions(code)
     if signature.name in found:
-        node = found[signature.name]
-        if _takes(node, signature.least) or (signature.most is not None and _takes(node, signature.most)):
+        if _fits(found[signature.name], signature):
             return code, None
         return code, f"{signature.name} takes other parameters than wanted: it must be {signature.text}"
-    same = [name for name, node in found.items() if not name.startswith("_") and _takes(node, signature.least)]
+    same = [name for name, node in found.items() if not name.startswith("_") and _fits(node, signature)]
     close = [name for name in same if name.replace("_", "").lower() == signature.name.replace("_", "").lower()]
     if len(close or same) == 1:
         return f"{code.rstrip()}\n\n{signature.name} = {(close or same)[0]}\n", None
     return code, f"the function {signature.name} is missing: the program must define {signature.text}"
 
 
-def _of_stub(text: str) -> Signature | None:
-    node = next(iter(statements(f"{text}: pass") or ()), None)
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+def _fits(node: ast.FunctionDef | ast.AsyncFunctionDef, signature: Signature) -> bool:
+    """Further parameters may have defaults."""
+    names = tuple(argument.arg for argument in (*node.args.posonlyargs, *node.args.args))
+    if names[: len(signature.names)] != signature.names:
+        return False
+    return _takes(node, signature.least) or (signature.most is not None and _takes(node, signature.most))
+
+
+def _of_head(task: str, at: int, *, stub: bool = False) -> Signature | None:
+    """Of `f(a: int, b=1) -> int` as it stands there: behind a `def`, or names in place of values."""
+    head = _balanced(task[at : at + _MAX_HEAD_CHARS], 0)
+    rest = task[at + len(head) : at + len(head) + _MAX_HEAD_CHARS] if head is not None else ")"
+    if rest[:1] in (")", "]", "}"):
         return None
-    least, most = _range(node.args)
-    return Signature(name=node.name, text=" ".join(text.split()), least=least, most=most)
+    result = _RESULT.match(rest)
+    said = result[1].strip() if result else ""
+    types = [said[: end.start()].rstrip(".,;") for end in re.finditer(r"[\s.,;]|$", said)][::-1]
+    whole = result is not None and rest[result.end() : result.end() + 1] == ":"
+    ends = types[:1] if stub and whole else [one for one in types if _is_type(one)][:1]
+    for text in (*(f"def {head} -> {end}" for end in ends), f"def {head}"):
+        node = next(iter(statements(f"{text}: pass") or ()), None)
+        if isinstance(node, ast.FunctionDef):
+            least, most = _range(node.args)
+            names = tuple(argument.arg for argument in (*node.args.posonlyargs, *node.args.args))
+            return Signature(name=node.name, text=" ".join(text.split()), least=least, most=most, names=names)
+    return None
+
+
+def _is_type(text: str) -> bool:
+    """Whether it is made of names that types have; words of prose are not."""
+    tree = expression(text) if text else None
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    names = [node.id for node in nodes if isinstance(node, ast.Name)]
+    plain = all(isinstance(node, _TYPE_NODES) for node in nodes)
+    return text == "None" or (plain and bool(names) and all(name in _KNOWN or name[0].isupper() for name in names))
 
 
 def _of_call(text: str) -> Signature | None:
@@ -309,7 +360,7 @@ def _of_call(text: str) -> Signature | None:
     return None
 
 
-def _calls(tree: ast.expr | None) -> Iterator[tuple[str, ast.Call]]:
+def _calls(tree: ast.AST | None) -> Iterator[tuple[str, ast.Call]]:
     """The calls of functions by their name, the outermost first."""
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):

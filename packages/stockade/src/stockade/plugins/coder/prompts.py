@@ -76,7 +76,12 @@ def cases(wrong: Mapping[str, Sequence[FailedCheck]]) -> str:
 def is_rewrite(streak: Sequence[Attempt], plan: Plan) -> bool:
     """Whether the program is written anew, told what came of others, in place of being shown again."""
     programs = _programs(streak)
-    return plan.rewrite and bool(programs) and (len(programs) > 1 or bool(programs[-1].verdict.wrong))
+    return plan.rewrite and bool(programs) and (len(programs) > 1 or _gave_wrong(programs[-1]))
+
+
+def _gave_wrong(attempt: Attempt) -> bool:
+    """Whether it gave other values than it should."""
+    return any(check.expected for check in attempt.verdict.wrong)
 
 
 def _programs(streak: Sequence[Attempt]) -> list[Attempt]:
@@ -127,7 +132,7 @@ def wrong_values(streak: Sequence[Attempt]) -> Mapping[str, tuple[FailedCheck, .
     found: dict[str, dict[str, FailedCheck]] = {}
     for attempt in reversed(streak):
         for check in attempt.verdict.wrong:
-            if check.call in found or len(found) < MAX_CASES:
+            if check.expected and (check.call in found or len(found) < MAX_CASES):
                 found.setdefault(check.call, {}).setdefault(check.got, check)
     return {call: tuple(checks.values())[:MAX_CASES] for call, checks in found.items()}
 

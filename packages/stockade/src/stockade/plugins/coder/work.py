@@ -65,6 +65,12 @@ class FailedCheck(Data):
             return f"{cut(self.call)} raised {cut(self.got)}."
         return f"{cut(self.call)} gave {cut(self.got)}, but it should give {cut(self.expected)}."
 
+    def line(self) -> str:
+        """For the user."""
+        if not self.expected:
+            return f"{cut(self.call)} raised {cut(self.got)}"
+        return f"{cut(self.call)} gave {cut(self.got)}, expected {cut(self.expected)}"
+
 
 def of_traceback(stderr: str, code: str) -> Failure | None:
     """The failure that a traceback on standard error tells of; None when there is none in it."""
@@ -187,7 +193,7 @@ class Report(BaseModel):
 
 class Verdict(Data):
     """Whether a program is good; if not, why, in words for the model. `checks` counts those that were done; `wrong` are
-    those of a program that ran whole and gave other values than it should, as far as they were kept.
+    those that failed of a program that ran whole, as far as they were kept.
     """
 
     passed: bool
@@ -249,7 +255,7 @@ def judge(code: str, job: Job, report: Report | None, stderr: str) -> Verdict:
         found = of_traceback(stderr, code)
         words = checks_in_words(report.failed, report.passed)
         trace = f"\n{found.words()}" if found is not None and found.line is not None else ""
-        facts["wrong"] = tuple(one for one in report.failed if one.expected)
+        facts["wrong"] = report.failed
         return Verdict(passed=False, words=words + trace, **facts)
     if report.passed < max(1, len(job.examples)):
         return Verdict(passed=False, words="The checks were not done.", **facts)
@@ -298,6 +304,17 @@ class Attempt(Data):
     stderr: str = ""
     exit_code: int | None = None
     duration_s: float = 0.0
+
+    def line(self) -> str:
+        """What came of it, for the user."""
+        verdict = self.verdict
+        if verdict.passed:
+            return "passed" if verdict.checks else "it ran"
+        if not verdict.wrong:
+            return f"{verdict.words[:1].lower()}{verdict.words[1:].splitlines()[0]}" if verdict.words else "it failed"
+        failed = verdict.checks - verdict.checks_passed
+        more = f" ({failed} of {verdict.checks} checks failed)" if verdict.checks > 1 else ""
+        return f"{verdict.wrong[0].line()}{more}"
 
     @property
     def rank(self) -> tuple[bool, int, bool, bool]:

@@ -207,7 +207,7 @@ class Planner(Bot):
 
 PLANNER = BotSpec(
     name="planner",
-    summary="thinks aloud, plans, and does each action only when you authorise it (stockade plan)",
+    summary="plans step by step and asks before each action (stockade plan)",
     prompt=prompt_of(with_fixed(DEFAULT_PROFILE), "{workdir}"),
     tools=("shell", FILES, "ask_user", "finish"),
     authorised=True,

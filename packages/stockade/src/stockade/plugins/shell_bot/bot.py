@@ -241,7 +241,7 @@ class ShellBot(Bot):
 
 SHELL = BotSpec(
     name="shell",
-    summary="lives in a shell with a goal of its own, until you stop it; may rewrite its goal, prompt and sampling",
+    summary="long-running shell agent with a goal of its own; may rewrite its goal, prompt and sampling",
     prompt=(
         "You are alone in a bash shell on Linux and live in it. The folder {workdir} is yours and is your current"
         " folder. Nobody reads your answers and nobody will reply: what you do is what counts. The first message is"

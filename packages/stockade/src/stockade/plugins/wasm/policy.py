@@ -243,4 +243,4 @@ def check_network(policy: ToolPolicy, run: Policy, what: str) -> None:
     """UsageError when the policy names hosts and the run has no network at all."""
     if policy.hosts and run.network.mode == "none":
         names = ",".join(dict.fromkeys(one.host for one in policy.hosts))
-        raise UsageError(f"{what}: its policy asks {names}, and this run has no network", f"--net allow={names}")
+        raise UsageError(f"{what}: its policy asks {names}, and this run has no network", f"--net {names}")

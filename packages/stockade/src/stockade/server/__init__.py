@@ -1,0 +1,1 @@
+"""`stockade serve`: runs over HTTP, for programs, pages and other machines."""

@@ -1,0 +1,404 @@
+"""The routes. Each says what it needs of a token, and answers with the values of `models` or the record's own."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import anyio
+from anyio import from_thread, to_thread
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.responses import PlainTextResponse
+
+from stockade import changes
+from stockade.core.errors import UsageError
+from stockade.core.events import RunEvent, RunFinished, RunStarted
+from stockade.core.ports import RunStore
+from stockade.run_lock import is_locked, status_now
+from stockade.runtime import bots, removing, sandboxes
+from stockade.server.deciding import Changes
+from stockade.server.models import (
+    RUNS_A_PAGE,
+    Approval,
+    Asked,
+    Chosen,
+    Decided,
+    Diff,
+    Message,
+    NewRun,
+    Rewind,
+    Run,
+    RunLine,
+    RunPage,
+    State,
+    Told,
+    Upload,
+)
+from stockade.server.runs import OWNER, Conflicting, Runs
+from stockade.server.tokens import Scope, Token, Tokens
+from stockade.server.uploads import Uploads
+
+T = TypeVar("T")
+_PING_S = 15
+_STUCK_S = 60
+"""After which a reader of events that takes none is let go; it comes back with the last id that it has."""
+_TAIL = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """All that a request may need."""
+
+    runs: Runs
+    tokens: Tokens
+    uploads: Uploads
+
+
+class Denied(Exception):
+    """Nobody's token (401), or one without the scope (403)."""
+
+    def __init__(self, status: int, detail: str, hint: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.hint = status, detail, hint
+
+
+def served(request: Request) -> Served:
+    found = request.app.state.served
+    assert isinstance(found, Served)
+    return found
+
+
+def needs(scope: Scope) -> Any:
+    """The token of a request, which has this scope."""
+
+    def token(request: Request, authorization: Annotated[str, Header(max_length=200)] = "") -> Token:
+        kind, _, text = authorization.partition(" ")
+        found = served(request).tokens.check(text.strip()) if kind.lower() == "bearer" else None
+        if found is None:
+            raise Denied(401, "this needs a token", "Authorization: Bearer TOKEN (stockade serve token new)")
+        if not found.may(scope):
+            raise Denied(403, f"this needs a token with the scope {scope}", "stockade serve token new --scope")
+        return found
+
+    return Depends(token)
+
+
+Here = Annotated[Served, Depends(served)]
+Reads = Annotated[Token, needs("read")]
+Starts = Annotated[Token, needs("run")]
+Approves = Annotated[Token, needs("approve")]
+Admin = Annotated[Token, needs("admin")]
+open_to_all, api = APIRouter(), APIRouter(prefix="/v1")
+
+
+@open_to_all.get("/healthz")
+@open_to_all.get("/health", include_in_schema=False)
+async def healthz() -> dict[str, str]:
+    """The server answers."""
+    return {"status": "ok"}
+
+
+@open_to_all.get("/readyz")
+async def readyz(here: Here) -> dict[str, str]:
+    """The record can be read."""
+    await here.runs.store.runs(limit=1)
+    return {"status": "ready"}
+
+
+@open_to_all.get("/metrics", response_class=PlainTextResponse)
+async def metrics(here: Here, _: Admin) -> str:
+    """For Prometheus."""
+    live = here.runs.live.values()
+    counts = dict[str, int]()
+    for one in await here.runs.store.runs():
+        status = status_now(one.run_id, one.status, one.driver)
+        counts[status] = counts.get(status, 0) + 1
+    return "\n".join((
+        "# HELP stockade_runs Runs on record, by status.",
+        "# TYPE stockade_runs gauge",
+        *(f'stockade_runs{{status="{status}"}} {count}' for status, count in sorted(counts.items())),
+        "# HELP stockade_runs_live Runs under way in this server.",
+        "# TYPE stockade_runs_live gauge",
+        f"stockade_runs_live {len(live)}",
+        "# HELP stockade_runs_waiting Open questions to users.",
+        "# TYPE stockade_runs_waiting gauge",
+        f"stockade_runs_waiting {sum(len(one.asked) for one in live)}",
+        "# HELP stockade_event_readers Clients that read events.",
+        "# TYPE stockade_event_readers gauge",
+        f"stockade_event_readers {here.runs.readers}",
+        "",
+    ))  # fmt: skip
+
+
+@api.post("/uploads", status_code=201)
+async def upload(request: Request, here: Here, token: Starts) -> Upload:
+    """A folder as a tar, as the body of the request; a run takes it by its id."""
+    return await here.uploads.take(token, request.stream())
+
+
+@api.delete("/uploads/{upload}", status_code=204)
+async def remove_upload(upload: str, here: Here, token: Starts) -> None:
+    """The folder is gone, with what was applied to it."""
+    await here.uploads.remove(token, upload)
+
+
+@api.post("/runs", status_code=201, responses={200: {"model": Run}})
+async def begin(
+    asked: NewRun,
+    response: Response,
+    here: Here,
+    token: Starts,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=200)] = None,
+) -> Run:
+    """A run, which is on record when this answers. 200 where the Idempotency-Key had begun it before."""
+    if asked.folder is not None and asked.upload is not None:
+        raise UsageError("folder and upload are both the folder", "give one of them")
+    folder = None
+    if asked.upload is not None:
+        folder = f"{here.uploads.path(token, asked.upload)}:{asked.mode}"
+    elif asked.folder is not None:
+        folder = here.runs.roots.allowed(asked.folder, asked.mode)
+    run_id, new = await here.runs.begin(token, asked, folder, idempotency_key)
+    response.status_code = 201 if new else 200
+    response.headers["Location"] = f"/v1/runs/{run_id}"
+    return await _run(here.runs, run_id)
+
+
+@api.get("/runs")
+async def list_runs(
+    here: Here,
+    token: Reads,
+    status: State | None = None,
+    folder: Annotated[str | None, Query(max_length=4096)] = None,
+    cursor: Annotated[str | None, Query(max_length=200)] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = RUNS_A_PAGE,
+) -> RunPage:
+    """Newest first: this token's, of an admin all."""
+    lines, past = list[RunLine](), cursor is None
+    for one in await here.runs.store.runs(folder=folder):
+        if not past or one.problem is not None:
+            past = past or one.run_id == cursor
+            continue
+        if not (token.may("admin") or (await here.runs.started(one.run_id)).options.get(OWNER) == token.id):
+            continue
+        live = here.runs.live.get(one.run_id)
+        state = _live_state(here.runs, one.run_id) or status_now(one.run_id, one.status, one.driver)
+        if status in (None, state):
+            if len(lines) == limit:
+                return RunPage(runs=tuple(lines), next=lines[-1].id)
+            redactor = (await here.runs.view(one.run_id)).redactor
+            lines.append(RunLine(
+                id=one.run_id, status=state, started=one.started, task=redactor.text(one.task), bot=one.bot,
+                model=one.model, folder=one.folder or None, turns=one.turns, waiting=len(live.asked) if live else 0,
+            ))  # fmt: skip
+    return RunPage(runs=tuple(lines))
+
+
+@api.get("/runs/{run}")
+async def show(run: str, here: Here, token: Reads) -> Run:
+    """What it came to, or how far it is."""
+    await here.runs.of(token, run)
+    return await _run(here.runs, run)
+
+
+@api.delete("/runs/{run}", status_code=204)
+async def remove(run: str, here: Here, token: Starts, force: bool = False) -> None:
+    """Away with its record and folders. 409 while it is under way, or its changes are undecided and not `force`."""
+    await here.runs.of(token, run)
+    if run in here.runs.live or is_locked(run):
+        raise Conflicting(f"run {run} is under way", "cancel it, or wait for its end")
+    try:
+        await removing.remove(here.runs.store, sandboxes.reviewer(), run, force=force)
+    except UsageError as error:
+        raise Conflicting(error.message, "apply or discard them, or DELETE with ?force=true") from None
+    await removing.sweep_removed(here.runs.store)
+    here.runs.forget(run)
+
+
+@api.get("/runs/{run}/events", response_class=EventSourceResponse)
+async def events(
+    run: str,
+    here: Here,
+    token: Reads,
+    last_event_id: Annotated[str | None, Header(pattern=r"^\d{1,12}$")] = None,
+) -> EventSourceResponse:
+    """Server-sent events: the record's, each with its number as id and its type as name, live while the run is under
+    way. Last-Event-ID goes on behind that number. When nobody drives the run the last one is `end`, without an id.
+    """
+    await here.runs.of(token, run)
+    first = 0 if last_event_id is None else int(last_event_id) + 1
+
+    async def told() -> AsyncIterator[ServerSentEvent]:
+        async for number, event in here.runs.events(run, first):
+            yield ServerSentEvent(event.line, event=event.type, id=str(number))
+        if not here.runs.closing:
+            yield ServerSentEvent("{}", event="end")
+
+    return EventSourceResponse(told(), ping=_PING_S, send_timeout=_STUCK_S)
+
+
+@api.get("/runs/{run}/approvals")
+async def approvals(run: str, here: Here, token: Reads) -> list[Asked]:
+    """What it waits for."""
+    await here.runs.of(token, run)
+    live = here.runs.live.get(run)
+    return list(live.asked.values()) if live else []
+
+
+@api.post("/runs/{run}/approvals/{number}")
+async def approve(run: str, number: int, reply: Approval, here: Here, token: Approves) -> Run:
+    """The user's word on an action. 409 when it is not asked any more."""
+    await here.runs.of(token, run)
+    here.runs.approve(run, number, reply)
+    return await _run(here.runs, run)
+
+
+@api.post("/runs/{run}/messages", status_code=202)
+async def message(run: str, words: Message, here: Here, token: Starts) -> Told:
+    """An answer to a question; words for the bot before its next turn; or, to a run that is over, its next task."""
+    await here.runs.of(token, run)
+    return Told(as_=await here.runs.tell(run, words))
+
+
+@api.post("/runs/{run}/pause")
+async def pause(run: str, here: Here, token: Starts) -> Run:
+    """What is under way goes on to its end; nothing new begins until it is resumed."""
+    await here.runs.of(token, run)
+    here.runs.here(run).parts.pause.hold()
+    return await _run(here.runs, run)
+
+
+@api.post("/runs/{run}/resume")
+async def resume(run: str, here: Here, token: Starts) -> Run:
+    """A run that is paused goes on, or one that was stopped or cut off."""
+    await here.runs.of(token, run)
+    if (live := here.runs.live.get(run)) is not None:
+        live.parts.pause.go_on()
+    else:
+        await here.runs.resume(run)
+    return await _run(here.runs, run)
+
+
+@api.post("/runs/{run}/rewind", status_code=201)
+async def rewind(run: str, to: Rewind, here: Here, token: Starts) -> Run:
+    """A new run that is what this one was after a turn, files included, and goes on from there."""
+    await here.runs.of(token, run)
+    return await _run(here.runs, await here.runs.rewind(token, run, to))
+
+
+@api.post("/runs/{run}/cancel")
+async def cancel(run: str, here: Here, token: Starts) -> Run:
+    """It ends in order, and its changes are kept to be decided on."""
+    await here.runs.of(token, run)
+    await here.runs.cancel(run)
+    return await _run(here.runs, run)
+
+
+@api.get("/runs/{run}/diff")
+async def diff(run: str, response: Response, here: Here, token: Reads) -> Diff:
+    """What is still to be decided on; the ETag of the answer is what an apply means."""
+    await here.runs.of(token, run)
+    view = await here.runs.view(run)
+    found = await _deciding(here.runs, run, lambda work: work.diff(view))
+    response.headers["ETag"] = f'"{found.etag}"'
+    return found
+
+
+@api.get("/runs/{run}/files/{path:path}", response_class=PlainTextResponse)
+async def file(run: str, path: str, here: Here, token: Reads) -> Response:
+    """A file as the run made it, as plain text whatever it is; what is hidden is masked in it."""
+    await here.runs.of(token, run)
+    view = await here.runs.view(run)
+    data = await _deciding(here.runs, run, lambda work: work.file(path))
+    return PlainTextResponse(view.redactor.text(data.decode(errors="replace")))
+
+
+@api.post("/runs/{run}/apply")
+async def apply(
+    run: str, chosen: Chosen, here: Here, token: Approves, if_match: Annotated[str | None, Header()] = None
+) -> Decided:
+    """Into the folder; again, where it was undone. 412 when the changes are not those of If-Match."""
+    await here.runs.of(token, run)
+    etag = if_match.strip().removeprefix("W/").strip('"') if if_match is not None else None
+    return await _deciding(here.runs, run, lambda work: work.apply(etag, chosen))
+
+
+@api.post("/runs/{run}/undo")
+async def undo(run: str, chosen: Chosen, here: Here, token: Approves) -> Decided:
+    """What was applied is taken back; what was edited since stays, unless `force`."""
+    await here.runs.of(token, run)
+    return await _deciding(here.runs, run, lambda work: work.undo(force=chosen.force))
+
+
+@api.post("/runs/{run}/discard")
+async def discard(run: str, here: Here, token: Approves) -> Decided:
+    """The changes are thrown away; the folder stays as it is."""
+    await here.runs.of(token, run)
+    return await _deciding(here.runs, run, lambda work: work.discard())
+
+
+@api.get("/bots")
+async def list_bots(_: Reads) -> list[str]:
+    """Names that a run may have as `bot`."""
+    return sorted(await to_thread.run_sync(bots.bot_list))
+
+
+@api.get("/models")
+async def list_models(here: Here, _: Reads) -> list[str]:
+    """Names that a run may have as `model`; the first is what it has otherwise."""
+    runs = here.runs
+    return [runs.options.model, *sorted(runs.models - {runs.options.model})]
+
+
+async def _deciding(runs: Runs, run_id: str, work: Callable[[Changes], T]) -> T:
+    """About changes of a run that is over; one after the other, as the folder's lock has it."""
+    if run_id in runs.live or is_locked(run_id):
+        raise Conflicting(f"run {run_id} is under way", "wait for its end, or cancel it")
+    found = await runs.store.events(run_id)
+
+    def record(event: RunEvent) -> None:
+        from_thread.run(runs.store.append, run_id, [event])
+
+    with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
+        result = await to_thread.run_sync(lambda: work(Changes(run_id, found, record)))
+    runs.wake(run_id)
+    return result
+
+
+def _live_state(runs: Runs, run_id: str) -> State | None:
+    if (live := runs.live.get(run_id)) is None:
+        return None
+    return "asking" if live.asked else "paused" if live.parts.pause.held else "running"
+
+
+async def _last_events(store: RunStore, run_id: str) -> Sequence[RunEvent]:
+    """As far back as its end, where that is near; else all."""
+    tail = await store.events(run_id, first=max(0, await store.length(run_id) - _TAIL))
+    return tail if any(isinstance(event, RunFinished) for event in tail) else await store.events(run_id)
+
+
+async def _run(runs: Runs, run_id: str) -> Run:
+    """As the record has it, of which the end is enough."""
+    started, view, live = await runs.started(run_id), await runs.view(run_id), runs.live.get(run_id)
+    found = changes.facts([] if live else await _last_events(runs.store, run_id))
+    end = found.finished
+    state: Any = end.status if end else status_now(run_id, "running", await runs.store.driver(run_id))
+    values: dict[str, Any] = {}
+    if end is not None:
+        cleaned = view.redactor.event(end)
+        assert isinstance(cleaned, RunFinished)
+        kept = ("reason", "detail", "verified", "answer", "usage", "changes", "changed_tests", "turns")
+        values = {name: getattr(cleaned, name) for name in kept}
+        whole = (("discarded", found.discarded), ("undone", found.undone), ("applied", found.applied))
+        values["decided"] = next((word for word, event in whole if event is not None), None)
+    elif live is not None:
+        values = {"turns": live.turns, "waiting": len(live.asked)}
+    return _described(started, view.redactor.text, _live_state(runs, run_id) or state, values)
+
+
+def _described(started: RunStarted, hide: Callable[[str], str], state: State, values: dict[str, Any]) -> Run:
+    folders = started.policy.folders
+    return Run(
+        id=started.run_id, status=state, started=started.at, task=hide(started.task), bot=started.bot,
+        model=started.model, folder=folders[0].host if folders else None, **values,
+    )  # fmt: skip

@@ -1,0 +1,152 @@
+"""What becomes of the changes of a run, as clients say: the diff with its tag, apply, undo, discard. Blocks, each in a
+thread, with the same code as the command line's.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from stockade import changes
+from stockade.changes import Pending
+from stockade.core.errors import UsageError
+from stockade.core.events import ChangesDiscarded, RunEvent
+from stockade.core.secrets import View
+from stockade.run_lock import cleanup
+from stockade.runtime import records, sandboxes
+from stockade.runtime.resume import bring_back
+from stockade.server.models import Chosen, Decided, Diff, DiffFile
+from stockade.server.runs import NotFound
+from stockade_sandbox.overlay.safe_fs import encode_path
+from stockade_sandbox.results import Decision, FolderLayer, Moved, shown_path
+
+Record = Callable[[RunEvent], None]
+MAX_FILES = 2000
+MAX_PATCH = 200_000
+
+
+class Outdated(UsageError):
+    """What was reviewed is not what there is now. Nothing was written."""
+
+
+class Unmatched(UsageError):
+    """Nobody said which changes are meant."""
+
+
+class Changes:
+    """Of a run that is over. `record` puts an event on record, from this thread."""
+
+    def __init__(self, run_id: str, events: list[RunEvent], record: Record) -> None:
+        self._run_id, self._record, self._reviewer = run_id, record, sandboxes.reviewer()
+        self._events = events
+
+    def diff(self, view: View) -> Diff:
+        """What is still to be decided on. UsageError where a secret in it could not be masked."""
+        work, names, files = self._pending(), dict[str, None](), list[DiffFile]()
+        view.check_files()
+        for one in work:
+            renames = self._reviewer.renames(one.layer, one.changes)
+            for change in one.changes[: MAX_FILES - len(files)]:
+                patch = self._reviewer.unified_diff(one.layer, change, renames.get(change.path))
+                names |= dict.fromkeys(view.redactor.names(patch))
+                path = shown_path(one.layer.inside, change.path)
+                shown = view.redactor.text(patch)[:MAX_PATCH]
+                files.append(DiffFile(path=path, folder=one.layer.host, change=change, patch=shown))
+        return Diff(etag=self._etag(work), files=tuple(files), masked=tuple(names))
+
+    def file(self, path: str) -> bytes:
+        """What the run made of a changed file. NotFound for any other."""
+        for one in self._pending():
+            for change in one.changes:
+                if shown_path(one.layer.inside, change.path) == encode_path(path):
+                    if (data := self._reviewer.content(one.layer, change)) is not None:
+                        return data
+                    raise UsageError(f"{path} is no text that can be shown", "GET .../diff says what it is")
+        raise NotFound(f"the run changed no {path}", "GET .../diff names the files")
+
+    def apply(self, etag: str | None, chosen: Chosen) -> Decided:
+        """Outdated when `etag` is not that of the changes now; `*` is any. Unmatched for none at all."""
+        if etag is None:
+            raise Unmatched("an apply says which changes it means", "If-Match: the ETag of GET .../diff")
+        if not (work := self._pending()):
+            moved = changes.move(self._reviewer, self._layers, back=False, force=chosen.force, record=self._decision)
+            return self._moved(moved)
+        if etag not in ("*", self._etag(work)):
+            raise Outdated("the changes are not those of that ETag any more", "look at GET .../diff again")
+        work = [replace(one, reviewed=self._reviewer.digests(one.layer, one.changes)) for one in work]
+        if chosen.paths is not None:
+            work = self._only(work, chosen.paths)
+        done = changes.Applied()
+        try:
+            changes.apply(
+                self._reviewer, work, done, flagged=chosen.flagged, force=chosen.force, merge=chosen.merge,
+                record=self._decision,
+            )  # fmt: skip
+            changes.discard_decided(self._reviewer, self._layers)
+        finally:
+            cleanup(self._run_id)
+        left = {change.path: change.refused or "" for change in done.refused} | done.conflicts
+        left |= {change.path: f"{change.flagged}: it takes `flagged`, or its name" for change in done.held}
+        return Decided(paths=tuple(done.paths), left=left)
+
+    def undo(self, *, force: bool) -> Decided:
+        """What was edited since stays, unless `force`."""
+        self._settle()
+        return self._moved(changes.move(self._reviewer, self._layers, back=True, force=force, record=self._decision))
+
+    def discard(self) -> Decided:
+        """All that was not applied is thrown away."""
+        paths = [shown_path(one.layer.inside, change.path) for one in self._pending() for change in one.changes]
+        self._record(ChangesDiscarded(at=records.SystemClock().now()))
+        changes.discard(self._reviewer, self._layers)
+        cleanup(self._run_id)
+        return Decided(paths=tuple(paths))
+
+    @property
+    def _layers(self) -> tuple[FolderLayer, ...]:
+        return changes.facts(self._events).layers
+
+    def _settle(self) -> None:
+        """What was cut off is completed, and what was lost is said."""
+        if changes.went_down(self._events):
+            bring_back(self._events)
+        self._events = changes.complete(self._reviewer, self._events, self._record)
+        changes.check_kept(changes.facts(self._events))
+
+    def _pending(self) -> list[Pending]:
+        self._settle()
+        return changes.pending(self._reviewer, self._layers)
+
+    def _decision(self, decision: Decision) -> None:
+        self._record(changes.event_of(decision))
+
+    def _moved(self, moved: Moved) -> Decided:
+        cleanup(self._run_id)
+        return Decided(paths=tuple(moved.paths), left=dict(moved.left))
+
+    def _etag(self, work: Iterable[Pending]) -> str:
+        known = [[one.layer.inside, sorted(self._reviewer.digests(one.layer, one.changes).items())] for one in work]
+        return hashlib.sha256(json.dumps(known).encode()).hexdigest()[:32]
+
+    def _only(self, work: list[Pending], paths: Iterable[str]) -> list[Pending]:
+        """What is at these paths and below, with what it lies in and the old name of what was renamed."""
+        wanted, hit, result = {encode_path(os.path.normpath(path)) for path in paths}, set[str](), list[Pending]()
+        for one in work:
+            names = {change.path: shown_path(one.layer.inside, change.path) for change in one.changes}
+            mine = {path for path, name in names.items() for way in wanted if _is_at(name, way, hit)}
+            renames = self._reviewer.renames(one.layer, one.changes)
+            mine |= {renames[path].old for path in mine & renames.keys()}
+            mine |= {path for path in names if any(other.startswith(f"{path}/") for other in mine)}
+            if chosen := tuple(change for change in one.changes if change.path in mine):
+                result.append(replace(one, changes=chosen, part=True))
+        if missing := wanted - hit:
+            raise UsageError(f"nothing was changed at {min(missing)}", "paths are as GET .../diff names them")
+        return changes.released(result, wanted)
+
+
+def _is_at(name: str, way: str, hit: set[str]) -> bool:
+    found = way == "." or f"{name}/".startswith(f"{way}/")
+    if found:
+        hit.add(way)
+    return found

@@ -1,0 +1,63 @@
+"""`stockade serve` from its settings to its end: record, runs, certificate, socket, and what goes on from before."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import anyio
+
+from stockade.core.secrets import Redactor
+from stockade.mcp_server.service import Roots
+from stockade.runtime import records
+from stockade.runtime.spec import RunSpec
+from stockade.server.api import Served
+from stockade.server.app import listen, make_app, make_server
+from stockade.server.certificate import Certificate, given, self_signed
+from stockade.server.runs import Runs
+from stockade.server.tokens import Tokens
+from stockade.server.uploads import Uploads
+
+Announce = Callable[[str, str | None, list[str]], None]
+"""The address, the fingerprint of a certificate of ours, and the runs that go on."""
+
+
+async def start(
+    options: RunSpec,
+    host: str,
+    port: int,
+    own: Mapping[str, Any],
+    announce: Announce,
+    hide: Callable[[Redactor], None],
+    until: Callable[[Callable[[], None]], AbstractContextManager[None]],
+) -> None:
+    """Serves inside `until`, which calls what it is given when that shall end. `own`: the command's own flags."""
+    store = records.open_store(options.store)
+    runs = Runs(options, Roots.of(options.folder), store, own["allow_model"])
+    hide(runs.redactor)
+    certificate: Certificate | None = None
+    if own["tls_cert"] is not None:
+        certificate = given(own["tls_cert"], own["tls_key"])
+    elif own["tls_self_signed"]:
+        certificate = self_signed(host)
+    names = {host.lower(), *(certificate.names if certificate else ())}
+    if own["behind_proxy"]:
+        names.add(own["behind_proxy"].lower())
+    app = make_app(Served(runs, Tokens(), Uploads()), frozenset(names))
+    at = listen(host, port)
+    server = make_server(app, certificate)
+    try:
+        with until(lambda: setattr(server, "should_exit", True)):
+            async with runs.serving():
+                resumed = await runs.resume_all() if own["resume_on_start"] else []
+                shown = f"[{host}]" if ":" in host else host
+                scheme = "https" if certificate else "http"
+                announce(
+                    f"{scheme}://{shown}:{at.getsockname()[1]}",
+                    certificate.fingerprint if certificate else None,
+                    resumed,
+                )
+                await server.serve(sockets=[at])
+                runs.closing = True
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.close()

@@ -1,0 +1,117 @@
+"""Who may use the server. A token is 256 random bits, of which only a hash is kept, in a file of this user's alone.
+
+A run belongs to the token that began it: `owner` in the options of its first event.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from stockade.core.data import Data
+from stockade.core.errors import UsageError
+from stockade.paths import read_bounded, state_dir
+from stockade_sandbox.locks import lock, open_lock
+
+Scope = Literal["read", "run", "approve", "admin"]
+SCOPES: tuple[Scope, ...] = ("read", "run", "approve", "admin")
+AT_ONCE = 4
+_PREFIX = "stk"
+
+
+class Token(Data):
+    """What a token may do. `admin` has every scope, and sees the runs of all. `at_once`: runs of it that may be under
+    way; `max_cost`: USD that all its runs may cost together, None without a bound. `made`: UNIX s.
+    """
+
+    id: str
+    name: str
+    scopes: tuple[Scope, ...]
+    sha256: str
+    made: float
+    at_once: int = Field(default=AT_ONCE, ge=1)
+    max_cost: float | None = Field(default=None, ge=0)
+
+    def may(self, scope: Scope) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+
+_FILE: TypeAdapter[list[Token]] = TypeAdapter(list[Token])
+
+
+class Tokens:
+    """Those of this user, read again whenever the file was written: one that is removed is refused at once."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or state_dir() / "serve" / "tokens.json"
+        self._seen: tuple[int, int, int] | None = None
+        self._known: dict[str, Token] = {}
+
+    def all(self) -> list[Token]:
+        """The oldest first. UsageError when the file is not what was written."""
+        try:
+            found = self.path.stat()
+            seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+            if seen != self._seen:
+                self._known = {one.id: one for one in _FILE.validate_json(read_bounded(self.path))}
+                self._seen = seen
+        except FileNotFoundError:
+            self._known, self._seen = {}, None
+        except (OSError, ValidationError):
+            raise UsageError(f"{self.path} is no list of tokens", "remove it, and make new ones") from None
+        return list(self._known.values())
+
+    def check(self, text: str) -> Token | None:
+        """Whose this is, in a time that says nothing of it; None when it is nobody's."""
+        known = {one.id: one for one in self.all()}
+        prefix, _, rest = text.partition("_")
+        found = known.get(rest.partition("_")[0])
+        same = hmac.compare_digest(_hash(text), found.sha256 if found else _hash(""))
+        return found if same and prefix == _PREFIX else None
+
+    def new(self, name: str, scopes: tuple[Scope, ...], at_once: int, max_cost: float | None) -> str:
+        """The token, which nobody can be told again. UsageError for a name that there is."""
+        with self._writing() as known:
+            if any(one.name == name for one in known):
+                raise UsageError(f"there is a token {name!r} already", f"stockade serve token rm {name}")
+            key = secrets.token_hex(6)
+            text = f"{_PREFIX}_{key}_{secrets.token_urlsafe(32)}"
+            made = Token(id=key, name=name, scopes=scopes, sha256=_hash(text), made=time.time(), at_once=at_once,
+                         max_cost=max_cost)  # fmt: skip
+            known.append(made)
+        return text
+
+    def remove(self, name: str) -> None:
+        """UsageError where there is none of that name or id."""
+        with self._writing() as known:
+            if not (gone := [one for one in known if name in (one.name, one.id)]):
+                raise UsageError(f"there is no token {name!r}", "stockade serve token list")
+            known.remove(gone[0])
+
+    @contextmanager
+    def _writing(self) -> Iterator[list[Token]]:
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        held = open_lock(self.path.with_name("lock"))
+        try:
+            lock(held)
+            known = self.all()
+            yield known
+            fresh = self.path.with_name(f"fresh.{os.getpid()}")
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+                file.write(_FILE.dump_json(known, indent=1))
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(self.path)
+        finally:
+            os.close(held)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -1,0 +1,112 @@
+"""A server on loopback that plays the model: step by step as a script says, in the three APIs that agents speak."""
+
+import json
+import threading
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+Step = tuple[str, dict[str, Any]]
+"""A tool's name and its arguments."""
+DONE = "all is done"
+
+
+class Player:
+    """Entered, it serves on `port`. Whoever has had the results of n calls is given call n; behind the last, words.
+    `asked`: what came, each with its headers.
+    """
+
+    def __init__(self, steps: Sequence[Step] = (), words: str = DONE) -> None:
+        self.steps, self.words = steps, words
+        self.asked: list[tuple[dict[str, str], dict[str, Any]]] = []
+        player = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def log_message(self, *_: object) -> None:
+                """Nobody reads it."""
+
+            def do_HEAD(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                self._send(b'{"object": "list", "data": []}', "application/json")
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+                player.asked.append((dict(self.headers), body))
+                self._send(player.answer(self.path, body), "text/event-stream")
+
+            def _send(self, body: bytes, kind: str) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_port
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, path: str, body: dict[str, Any]) -> bytes:
+        said = [*body.get("input", ()), *body.get("messages", ())]
+        inner = [block for one in said if isinstance(one.get("content"), list) for block in one["content"]]
+        results = ("function_call_output", "custom_tool_call_output", "tool_result")
+        done = sum(one.get("type") in results for one in (*said, *inner) if isinstance(one, dict))
+        step = self.steps[done] if body.get("tools") and done < len(self.steps) else None
+        if "responses" in path:
+            return _named(_responses(step, done, self.words))
+        if "chat/completions" in path:
+            return _chat(self.words)
+        return _named(_anthropic(step, done, self.words))
+
+
+def _named(events: list[dict[str, Any]]) -> bytes:
+    return "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events).encode()
+
+
+def _chat(words: str) -> bytes:
+    piece = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    pieces: list[dict[str, Any]] = [
+        {"delta": {"role": "assistant", "content": words}},
+        {"delta": {}, "finish_reason": "stop"},
+    ]
+    lines = [json.dumps({**piece, "choices": [{"index": 0, "finish_reason": None, **one}]}) for one in pieces]
+    return "".join(f"data: {line}\n\n" for line in (*lines, "[DONE]")).encode()
+
+
+def _responses(step: Step | None, number: int, words: str) -> list[dict[str, Any]]:
+    item: dict[str, Any] = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": words}]}
+    if step is not None:
+        item = {"type": "function_call", "call_id": f"c{number}", "name": step[0], "arguments": json.dumps(step[1])}
+    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    return [
+        {"type": "response.created", "response": {"id": "r"}},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {"id": "r", "usage": usage}},
+    ]
+
+
+def _anthropic(step: Step | None, number: int, words: str) -> list[dict[str, Any]]:
+    block: dict[str, Any] = {"type": "text", "text": ""}
+    delta = {"type": "text_delta", "text": words}
+    if step is not None:
+        block = {"type": "tool_use", "id": f"toolu_{number}", "name": step[0], "input": {}}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(step[1])}
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    message: dict[str, Any] = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []}
+    return [
+        {"type": "message_start", "message": {**message, "stop_reason": None, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn" if step is None else "tool_use"}, "usage": usage},
+        {"type": "message_stop"},
+    ]
