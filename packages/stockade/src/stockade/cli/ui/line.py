@@ -11,7 +11,7 @@ import sys
 import textwrap
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import anyio
@@ -22,6 +22,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
 from prompt_toolkit.patch_stdout import StdoutProxy
@@ -66,6 +67,19 @@ class Words(Completer):
                     yield Completion(name + ("/" if is_folder else ""), -len(begun))
 
 
+class _Keys(Vt100Input):
+    """A terminal that stays raw while something is written above the line: a Ctrl-D that is typed while cooked comes
+    as another key once it is raw again.
+    """
+
+    def cooked_mode(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def as_found(self) -> AbstractContextManager[None]:
+        """Inside, it is as a program expects it."""
+        return super().cooked_mode()
+
+
 class _Above(StdoutProxy):
     """Whole lines above the line. What still waits for the terminal when this ends is written then: the event loop that
     would have written it may end first, and with it the text.
@@ -105,10 +119,11 @@ class Line:
         self._answered = anyio.Event()
         history.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         history.touch(mode=0o600)
+        self._input = _Keys(sys.stdin)
         self._session: PromptSession[str] = PromptSession(
             lambda: self._prompt, history=FileHistory(str(history)), completer=Words(folder, commands), multiline=True,
             complete_while_typing=Condition(lambda: self._buffer.text.startswith("/")), key_bindings=self._keys(),
-            prompt_continuation=MORE, bottom_toolbar=self._bar, refresh_interval=_REDRAWN_S,
+            prompt_continuation=MORE, bottom_toolbar=self._bar, refresh_interval=_REDRAWN_S, input=self._input,
             style=Style([("bottom-toolbar", "noreverse fg:ansibrightblack")]),
         )  # fmt: skip
 
@@ -148,9 +163,9 @@ class Line:
 
     @contextmanager
     def above(self) -> Iterator[None]:
-        """Inside, all that is printed stands above the line, whole lines at a time."""
+        """Inside, all that is printed stands above the line, whole lines at a time; keys wait for the next read."""
         self._real = sys.stdout, sys.stderr
-        with _Above() as proxy:
+        with self._input.raw_mode(), _Above() as proxy:
             sys.stdout = sys.stderr = proxy
             try:
                 yield
@@ -165,7 +180,8 @@ class Line:
         async with in_terminal():
             sys.stdout, sys.stderr = self._real
             try:
-                yield
+                with self._input.as_found():
+                    yield
             finally:
                 sys.stdout, sys.stderr = above
 
