@@ -67,10 +67,10 @@ def outputs(stage: Stage) -> list[tuple[int, str]]:
 
 def test_one_shell_between_messages_and_all_on_record(stage: Stage, chatting: Start) -> None:
     chat = chatting(CHANGE, DONE, LOOK, say("finish", answer="Nine."))
-    chat.say("begin", "3 lines", "1 change to decide on", READY)
+    chat.say("begin", "3 lines", "1 file changed and to decide on", READY)
     chat.say("how many Lives?", "Nine.", READY)
     assert chat.leave() == 0
-    chat.until("1 change: Not applied. Review: stockade diff ", "to go on: stockade chat -c")
+    chat.until("1 file changed: Not applied. Review: stockade diff ", "to go on: stockade chat -c")
     assert outputs(stage)[-1] == (0, "nine lives\nalive\n")
     events = recorded(stage)
     kinds = [event["type"] for event in events]
@@ -147,17 +147,17 @@ def test_a_chat_killed_in_mid_command_goes_on(stage: Stage, chatting: Start) -> 
 
 
 def test_apply_and_undo_in_a_sandbox_that_goes_on(stage: Stage, chatting: Start) -> None:
-    more = say("shell", command="echo $lives >> out.txt")
+    more = say("shell", command="echo $lives >> out.txt; mkdir deep; mv data.csv deep/moved.csv")
     chat = chatting(CHANGE, DONE, more, DONE, DONE)
     chat.say("begin", "3 lines", READY)
     chat.say("/apply", "+begun", "[y]es, [f]iles")
     assert not (stage.demo / "out.txt").exists()
-    chat.say("y", "applied: 1 change", READY)
+    chat.say("y", "applied: out.txt", READY)
     assert stage.tree()["out.txt"] == b"begun\n"
-    chat.say("more", "Your changes were accepted", "3 lines", READY)
-    chat.say("/files", "modified out.txt", READY)
+    chat.say("more", "Your changes were accepted", "3 lines", "2 files changed and to decide on", READY)
+    chat.say("/files", "2 files changed", " R data.csv -> deep/moved.csv", " M out.txt +1 -0", READY)
     chat.say("/apply", "+nine", "[y]es, [f]iles")
-    chat.say("y", "applied: 1 change", READY)
+    chat.say("y", "applied: data.csv, deep, deep/moved.csv, out.txt", READY)
     assert stage.tree()["out.txt"] == b"begun\nnine\n"
     chat.say("/undo", "undone: ", READY)
     assert "out.txt" not in stage.tree()

@@ -99,7 +99,7 @@ def test_what_both_changed_is_shown_merged_and_named(stage: Stage, sandbox: str)
     assert merged.status == 1
     assert "not applied: clashes: both changed the same lines\n" in merged.err
     assert "not applied: removed: you removed it and the bot changed it\n" in merged.err
-    assert "applied 2 changes" in merged.err
+    assert "applied 2 files" in merged.err
     first, last = LINES.replace("line 1\n", "bot first\n"), LINES.replace("line 1\n", "mine first\n")
     after = {"merges": first.replace("line 8\n", "mine last\n"), "clashes": last, "n": "bot\n"}
     assert stage.tree() == {**tree, **{name: text.encode() for name, text in after.items()}}

@@ -92,7 +92,7 @@ def test_what_exec_writes_to_an_overlay_is_thrown_away_and_that_is_said(stage: S
     before = stage.tree()
     ended = stage.call("sandbox", "exec", "--folder", str(stage.demo), "--", "sh", "-c", "echo x > y; rm data.csv")
     assert ended.status == 0
-    assert "thrown away: 2 changes" in ended.err
+    assert "thrown away: 2 files changed" in ended.err
     assert stage.tree() == before
     assert stage.left_behind() == []
 

@@ -177,7 +177,7 @@ def test_diff_as_json_has_each_change_with_its_patch(desk: Desk) -> None:
 
 
 def test_apply_then_again(desk: Desk) -> None:
-    assert desk.runs("apply", "last")[::2] == (0, "stockade: applied 1 change; stockade undo r1 takes it back\n")
+    assert desk.runs("apply", "last")[::2] == (0, "stockade: applied 1 file; stockade undo r1 takes it back\n")
     assert (desk.host / "count.txt").read_text() == "1\n"
     assert [entry.name for entry in run_dir("r1").iterdir()] == ["0.journal"]
     status, _, err = desk.runs("apply", "last")
@@ -190,11 +190,11 @@ def test_undo_and_apply_again(desk: Desk) -> None:
     """What is there goes by content, and only what was edited since stays."""
     assert desk.runs("undo", "r1")[::2] == (0, "stockade: nothing of run r1 was undone\n")
     assert desk.runs("apply", "r1")[0] == 0
-    assert desk.runs("undo", "r1")[::2] == (0, "stockade: undone 1 change; stockade apply r1 takes it back\n")
+    assert desk.runs("undo", "r1")[::2] == (0, "stockade: undone 1 file; stockade apply r1 takes it back\n")
     assert not (desk.host / "count.txt").exists()
     assert "it was undone on " in desk.runs("undo", "r1")[2]
     assert "were taken back on " in desk.runs("diff", "r1")[2]
-    assert desk.runs("apply", "r1")[::2] == (0, "stockade: applied 1 change; stockade undo r1 takes it back\n")
+    assert desk.runs("apply", "r1")[::2] == (0, "stockade: applied 1 file; stockade undo r1 takes it back\n")
     assert (desk.host / "count.txt").read_text() == "1\n"
     (desk.host / "count.txt").write_text("mine\n")
     status, out, err = desk.runs("undo", "r1", "--json")
@@ -207,6 +207,25 @@ def test_undo_and_apply_again(desk: Desk) -> None:
     assert (desk.host / "count.txt").read_text() == "mine\n"
 
 
+def test_a_rename_is_one_file_whatever_becomes_of_it(desk: Desk) -> None:
+    (desk.written / "deep").mkdir()
+    (desk.written / "data.csv").rename(desk.written / "deep/moved.csv")
+    assert desk.runs("apply", "r1")[2].startswith("stockade: applied 2 files; ")
+    assert desk.runs("undo", "r1")[2].startswith("stockade: undone 2 files; ")
+    assert desk.runs("apply", "r1")[2].startswith("stockade: applied 2 files; ")
+    assert desk.runs("undo", "r1")[0] == 0
+    assert desk.runs("apply", "r1", "--only", "deep")[2].startswith("stockade: applied 1 file; ")
+    assert desk.runs("undo", "r1")[2].startswith("stockade: undone 1 file; ")
+
+
+def test_of_an_apply_in_part_the_files_applied_are_counted(desk: Desk) -> None:
+    (desk.written / "deep").mkdir()
+    (desk.written / "data.csv").rename(desk.written / "deep/moved.csv")
+    assert desk.runs("apply", "r1", "--only", "data.csv")[2].startswith("stockade: applied 1 file; ")
+    assert desk.runs("undo", "r1")[2].startswith("stockade: undone 1 file; ")
+    assert desk.runs("discard", "r1")[2] == "stockade: threw away 2 files that run r1 changed\n"
+
+
 NAMED = "stockade: run r1: count \\x1b[2J lines\n"
 
 
@@ -217,16 +236,16 @@ def test_without_a_name_it_is_the_newest_run_of_this_folder(desk: Desk, monkeypa
     assert desk.runs("diff")[2].startswith(NAMED)
     assert desk.runs("apply")[::2] == (
         0,
-        NAMED + "stockade: applied 1 change; stockade undo r1 takes it back\n",
+        NAMED + "stockade: applied 1 file; stockade undo r1 takes it back\n",
     )
     (desk.host / "below").mkdir()
     monkeypatch.chdir(desk.host / "below")
-    assert desk.runs("undo")[2].startswith(NAMED + "stockade: undone 1 change")
-    assert desk.runs("apply")[2].startswith(NAMED + "stockade: applied 1 change")
+    assert desk.runs("undo")[2].startswith(NAMED + "stockade: undone 1 file")
+    assert desk.runs("apply")[2].startswith(NAMED + "stockade: applied 1 file")
 
 
 def test_discard_then_apply(desk: Desk) -> None:
-    assert desk.runs("discard", "r1")[::2] == (0, "stockade: threw away 1 change of run r1\n")
+    assert desk.runs("discard", "r1")[::2] == (0, "stockade: threw away 1 file that run r1 changed\n")
     assert not (desk.host / "count.txt").exists()
     status, _, err = desk.runs("apply", "r1")
     assert status == 2

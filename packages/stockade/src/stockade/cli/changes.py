@@ -25,12 +25,12 @@ from stockade.cli.commit import Commit
 from stockade.cli.lazy import load
 from stockade.cli.opened import on_record
 from stockade.cli.ui import review
-from stockade.cli.ui.changeset import chosen_of, items_of
+from stockade.cli.ui.changeset import Item, chosen_of, files_of, items_of, some_files
 from stockade.cli.ui.console import can_ask, moves_cursor, progress, results
 from stockade.cli.ui.failures import say
 from stockade.cli.ui.picking import Picker
 from stockade.cli.ui.review import YES, Decider, ask_person
-from stockade.cli.ui.safe import hide, moment, one_line, result_text, screen, some
+from stockade.cli.ui.safe import hide, moment, one_line, result_text, screen
 from stockade.core.errors import FolderMoved, LayerLost, UsageError
 from stockade.core.events import ChangesApplied, ChangesUndone, RunEvent, RunStarted
 from stockade.core.ports import Deciding, Differ, RunStore
@@ -156,6 +156,14 @@ class _Run:
             undo = f"stockade undo {self.run_id} takes them back"
             raise NothingLeft(f"{what} already applied on {moment(found.applied.at)}", undo)
         raise NothingLeft(f"run {self.run_id} changed nothing that is still to be decided on")
+
+    def to_apply(self) -> list[Item]:
+        """What there is now, undone or never applied."""
+        again, reviewer = TakenBack(), sandboxes.reviewer(caches=True)
+        return [
+            *files_of(reviewer, review.pending(reviewer, self.facts.layers)),
+            *files_of(again, changes.taken_back(again, self.events)),
+        ]
 
 
 class NothingLeft(UsageError):
@@ -357,6 +365,7 @@ def _picked(found: _Run, reviewer: Differ, pending: list[review.Pending]) -> lis
 def _apply(found: _Run, pending: list[review.Pending], how: dict[str, Any], commit: Commit) -> int:
     decider = found.decider()
     commit.look(found.facts.layers, [shown_path(one.layer.inside, c.path) for one in pending for c in one.changes])
+    files = files_of(found.reviewer, pending)
     with _shown(plain=found.settings.front.plain) as shown:
         done = decider.apply(pending, **how, progress=shown)
     if done.held and can_ask(no_input=found.settings.front.no_input):
@@ -366,7 +375,7 @@ def _apply(found: _Run, pending: list[review.Pending], how: dict[str, Any], comm
             more = decider.apply(review.only_of(left, names), **{**how, "flagged": True})
             done.paths, done.held = done.paths + more.paths, [held[name] for name in held if name not in names]
     undo = f"; stockade undo {found.run_id} takes it back" if done.paths else ""
-    say(f"applied {some(len(done.paths), 'change')}{undo}" if done.paths else "nothing was applied")
+    say(f"applied {some_files(files, done.paths)}{undo}" if done.paths else "nothing was applied")
     refused = {change.path: change.refused for change in done.refused}
     look_first = {change.path: change.flagged for change in done.held}
     commits = commit.make(found.facts, done.paths)
@@ -413,8 +422,11 @@ def undo(run: str | None, force: bool, **values: Any) -> int:
 def _move(
     found: _Run, done: str, *, force: bool, commit: Commit | None = None, work: list[review.Pending] | None = None
 ) -> int:
+    files = list[Item]()
     if commit is not None:
-        every = changes.taken_back(TakenBack(), found.events) if work is None else work
+        journals = TakenBack()
+        every = changes.taken_back(journals, found.events) if work is None else work
+        files = files_of(journals, every)
         commit.look(found.facts.layers, [shown_path(one.layer.inside, c.path) for one in every for c in one.changes])
     with _shown(plain=found.settings.front.plain) as shown:
         how: Deciding = {"force": force, "record": changes.recording(found.record), "progress": shown}
@@ -426,7 +438,8 @@ def _move(
     again, back = ("undo", "apply") if done == "undone" else ("apply", "undo")
     others = f"stockade {again} {found.run_id} --force takes the others too" if moved.left else None
     if moved.paths:
-        say(f"{done} {some(len(moved.paths), 'change')}; stockade {back} {found.run_id} takes it back", others)
+        counted = some_files(files or found.to_apply(), moved.paths)
+        say(f"{done} {counted}; stockade {back} {found.run_id} takes it back", others)
     else:
         say(f"nothing of run {found.run_id} was {done}", others or _why_nothing(found, done))
     commits = commit.make(found.facts, moved.paths) if commit else {}
@@ -452,13 +465,13 @@ def discard(run: str | None, **values: Any) -> int:
         try:
             found.settle(wanted=False)
             pending = found.pending()
-            what = some(sum(len(one.changes) for one in pending), "change")
+            what = some_files(files_of(found.reviewer, pending))
         except (FolderMoved, LayerLost):
             pending = [review.Pending(layer, ()) for layer in review.kept_layers(found.facts.layers)]
-            what = "the changes"
+            what = "all"
         found.decider().discard(pending)
         sandboxes.sweep(found.run_id)
-        say(f"threw away {what} of run {found.run_id}")
+        say(f"threw away {what} that run {found.run_id} changed")
         for left in found.drop_worktrees():
             say(left)
         found.end()

@@ -167,11 +167,11 @@ class Chat(Talk):
     async def next(self, finished: RunFinished) -> Sequence[RunEvent]:
         """Implements loop.conversation.Next."""
         self.decided = True
-        if finished is not self._shown:
-            self._shown = finished
-            await self._show(finished)
         self.busy = False
         try:
+            if finished is not self._shown:
+                self._shown = finished
+                await self._show(finished)
             while (text := await self._message()) is not None:
                 events = await self._follow(text, finished)
                 if events is not None:
@@ -183,8 +183,16 @@ class Chat(Talk):
     async def _show(self, finished: RunFinished) -> None:
         if finished.answer:
             self.watch.answer(finished.answer)
-        if count := len(finished.changes):
-            self.watch.renderer.note(f"{some(count, 'change')} to decide on: /diff shows, /apply asks")
+        if finished.changes:
+            await to_thread.run_sync(self._count)
+
+    def _count(self) -> None:
+        try:
+            if files := self.files():
+                what = review.some_files(files)
+                self.watch.renderer.note(f"{what} changed and to decide on: /diff shows, /apply asks")
+        except StockadeError as error:  # what the bot left running may be writing just now
+            say(error.message, error.hint)
 
     async def _message(self) -> str | None:
         """What the user says next, or had said and the bot was not told any more; None when they leave."""
@@ -251,6 +259,10 @@ class Chat(Talk):
         """What is changed and nobody decided on. Blocks."""
         return review.pending(sandboxes.reviewer(), self.watch.facts.layers)
 
+    def files(self) -> list[review.Item]:
+        """The same, as the summary lists it."""
+        return review.files_of(sandboxes.reviewer(), self.work())
+
     def record(self, event: RunEvent) -> None:
         super().record(event)
         if type(event) in _DECIDED:
@@ -275,9 +287,8 @@ class Chat(Talk):
 
     def after(self) -> None:
         super().after()
-        if left := [] if self.discarded else self.work():
-            what = some(sum(len(one.changes) for one in left), "change")
-            say(f"{what}: {review.kept(self.watch.run_id)}")
+        if left := [] if self.discarded else self.files():
+            say(f"{review.some_files(left)} changed: {review.kept(self.watch.run_id)}")
 
     def way_on(self) -> str | None:
         return None

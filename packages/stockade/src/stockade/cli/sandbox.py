@@ -17,9 +17,9 @@ from pydantic import Field, ValidationError
 
 from stockade import changes
 from stockade.cli.lazy import load
+from stockade.cli.ui.changeset import files_of, some_files
 from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
-from stockade.cli.ui.safe import some
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, UsageError
 from stockade.core.ports import ExecResult, Sandbox, Toolbox
@@ -294,6 +294,6 @@ async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
         finally:
             reviewer = sandboxes.reviewer()
             if work := changes.pending(reviewer, sandbox.layers):
-                found = some(sum(len(one.changes) for one in work), "change")
-                say(f"thrown away: {found}", "--folder PATH:rw writes to the folder itself")
+                files = some_files(files_of(reviewer, work))
+                say(f"thrown away: {files} changed", "--folder PATH:rw writes to the folder itself")
             changes.discard(reviewer, sandbox.layers)

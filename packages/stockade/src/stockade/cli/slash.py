@@ -14,6 +14,7 @@ from stockade.cli.ui.safe import one_line
 from stockade.cli.ui.summary import network
 from stockade.core.errors import StockadeError
 from stockade.core.events import HistoryCompacted, RunEvent
+from stockade.core.ports import Differ
 from stockade.loop.state import fold
 from stockade.runtime import sandboxes
 from stockade.runtime.bots import find_bot
@@ -22,6 +23,8 @@ from stockade.runtime.resume import make_branch
 from stockade_sandbox.policy import parse_network
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from stockade.cli.chat import Chat
     from stockade.cli.ui.review import Decider
 
@@ -63,22 +66,23 @@ async def _quit(chat: "Chat", _rest: str) -> Outcome:
 
 
 async def _diff(chat: "Chat", _rest: str) -> Outcome:
-    await to_thread.run_sync(_draw, chat)
+    await to_thread.run_sync(_draw, chat, review.draw)
     return None
-
-
-def _draw(chat: "Chat") -> None:
-    if work := chat.work():
-        review.draw(chat.watch.renderer.console, sandboxes.reviewer(), work)
-    else:
-        _tell(chat, "nothing is changed that is still to be decided on")
 
 
 async def _files(chat: "Chat", _rest: str) -> Outcome:
-    work = await to_thread.run_sync(chat.work)
-    lines = [f"{change.kind:<9}{one_line(change.path)}" for one in work for change in one.changes]
-    _tell(chat, *(lines or ["no file is changed that is still to be decided on"]))
+    await to_thread.run_sync(_draw, chat, review.list_files)
     return None
+
+
+def _draw(chat: "Chat", draw: Callable[["Console", Differ, list[review.Pending]], None]) -> None:
+    try:
+        if work := chat.work():
+            draw(chat.watch.renderer.console, sandboxes.reviewer(), work)
+        else:
+            _tell(chat, "nothing is changed that is still to be decided on")
+    except StockadeError as error:  # what the bot left running may be writing just now
+        say(error.message, error.hint)
 
 
 async def _apply(chat: "Chat", _rest: str) -> Outcome:
@@ -186,7 +190,7 @@ TABLE: dict[str, Command] = {
     "/diff": Command("what is changed and not decided on yet", _diff, anytime=True),
     "/apply": Command("look at the changes, and apply or discard them", _apply),
     "/undo": Command("take back what was applied", _undo, "[--force]"),
-    "/files": Command("the changed files by name", _files, anytime=True),
+    "/files": Command("the changed files in a line each", _files, anytime=True),
     "/model": Command("which model; or another one from now on", _model, "[PROVIDER/NAME]"),
     "/bot": Command("which bot this is; or a new conversation with another", _bot, "[NAME]"),
     "/net": Command("what it may reach; or from now on", _net, "[none|open|HOST,...]"),

@@ -3,7 +3,7 @@ set.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -110,6 +110,17 @@ def items_of(reviewer: Differ, one: Pending) -> list[Item]:
     return sorted(items, key=lambda item: (not item.held, not item.flagged, item.folded))
 
 
+def files_of(differ: Differ, work: Iterable[Pending]) -> list[Item]:
+    return [item for one in work for item in items_of(differ, one)]
+
+
+def some_files(items: Sequence[Item], paths: Container[str] | None = None) -> str:
+    """`2 files`, as the summary counts them; with `paths`, as they are shown, of these only."""
+    if paths is not None:
+        items = [one for one in items if any(shown_path(one.layer.inside, it.path) in paths for it in one.changes)]
+    return some(len(items), "file")
+
+
 def _lines(diff: str) -> tuple[int, int]:
     body = diff.partition("\n@@")[2].split("\n")
     return sum(line.startswith("+") for line in body), sum(line.startswith("-") for line in body)
@@ -140,9 +151,14 @@ def _above(path: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
+def list_files(console: Console, reviewer: Differ, work: Sequence[Pending]) -> None:
+    """The summary alone."""
+    summarise(console, reviewer, work, files_of(reviewer, work))
+
+
 def draw(console: Console, reviewer: Differ, work: Sequence[Pending], *, brief: bool = False) -> None:
     """A summary, and the diffs below it, clipped. `brief`: only where they are short."""
-    items = [item for one in work for item in items_of(reviewer, one)]
+    items = files_of(reviewer, work)
     summarise(console, reviewer, work, items)
     unfolded = [item for item in items if not item.folded]
     diffs = [diff_of(reviewer, item) for item in unfolded[:MAX_DIFFS]]
@@ -196,7 +212,7 @@ def grouped(folded: Sequence[Item]) -> str:
 def stat(items: Sequence[Item]) -> str:
     """`2 files changed, 5 lines added, 1 removed; 1 to check first`."""
     added, removed = (sum(item.lines[side] for item in items) for side in (0, 1))
-    words = f"{some(len(items), 'file')} changed, {some(added, 'line')} added, {removed} removed"
+    words = f"{some_files(items)} changed, {some(added, 'line')} added, {removed} removed"
     renamed = sum(1 for item in items if item.renamed)
     flagged = sum(1 for item in items if item.flagged)
     held = sum(1 for item in items if item.held)
@@ -289,7 +305,7 @@ def _cell(line: bytes | None) -> str:
 
 def show_all(console: Console, reviewer: Differ, work: Sequence[Pending], *, side_by_side: bool = False) -> None:
     """The summary and every diff, whole where there is a pager."""
-    items = [item for one in work for item in items_of(reviewer, one)]
+    items = files_of(reviewer, work)
     with paged(console) as (there, is_delta):
         if there is console and not side_by_side:
             draw(console, reviewer, work)

@@ -188,9 +188,9 @@ class Renderer:
             case RunFinished():
                 self._end(event)
             case ChangesApplied():
-                self._line(f"[applied: {some(len(event.paths), 'change')}]", "green")
+                self._line(f"[applied: {one_line(', '.join(event.paths), 80)}]", "green")
             case ChangesUndone():
-                self._line(f"[undone: {some(len(event.paths), 'change')}]", "magenta")
+                self._line(f"[undone: {one_line(', '.join(event.paths), 80)}]", "magenta")
             case ChangesDiscarded():
                 self._line("[changes discarded]", "magenta")
 

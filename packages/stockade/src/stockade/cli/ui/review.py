@@ -28,7 +28,7 @@ from stockade.changes import (
     recording,
     released,
 )
-from stockade.cli.ui.changeset import draw, show_all, stat
+from stockade.cli.ui.changeset import Item, draw, files_of, list_files, show_all, some_files, stat
 from stockade.cli.ui.console import write_prose
 from stockade.cli.ui.picking import Ask, Picker
 from stockade.cli.ui.safe import fit_for_terminal, hide, one_line, screen
@@ -96,6 +96,7 @@ def name_left_out(console: Console, done: Applied) -> None:
 
 __all__ = [
     "Applied",
+    "Item",
     "Pending",
     "RunFacts",
     "apply",
@@ -104,7 +105,9 @@ __all__ = [
     "discard_decided",
     "draw",
     "facts",
+    "files_of",
     "kept_layers",
+    "list_files",
     "name_left_out",
     "pending",
     "place_in_git",
@@ -112,6 +115,7 @@ __all__ = [
     "released",
     "show_all",
     "shown_path",
+    "some_files",
     "stat",
     "view",
     "write_patch",
