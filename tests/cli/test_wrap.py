@@ -137,6 +137,7 @@ bot = "stander"
 summary = "the stand-in does the task"
 prompt = ["-p"]
 turns = ["--turns", "{turns}"]
+model = ["--model", "{model}"]
 login = [".stand-in/token", ".stand-in.json#who"]
 environment = {STAND_IN = "a preset"}
 settings = {memory = "1G"}
@@ -178,6 +179,33 @@ def test_a_bot_is_told_that_its_check_fails_and_goes_on(stage: Stage, preset: Pa
     assert (never.status, never.result["verified"], never.result["reason"]) == (1, False, "check_failed")
     late = stage.call("run", "shell sleep 60", *where, "--timeout", "2", "--json", stdin=b"")
     assert (late.status, late.result["reason"]) == (3, "time")
+
+
+def test_a_model_that_is_named_is_the_programs_and_a_configured_one_is_ours(
+    stage: Stage, preset: Path, screen: OnScreen
+) -> None:
+    (stage.home / ".config" / "stockade" / "config.toml").write_text('model = "embedded/smollm2"\n')
+    for named, ours in (((), "program/stand-in"), (("-m", "a/b 1"), "program/stand-in/a/b 1")):
+        told = ("run", "edit a.txt two", "--folder", str(stage.demo), "--bot", "stander", "--max-turns", "3", *named)
+        events = stage.call(*told, "--json", stdin=b"").events
+        assert next(one for one in events if one["type"] == "run_started")["model"] == ours
+        begun = next(one for one in events if one["type"] == "action_started")["action"]["action"]["command"]
+        assert ("--model 'a/b 1' --turns 3 -p" in begun) == bool(named)
+    again = stage.call("runs", "resume", "last", "edit a.txt three", "-m", "c", stdin=b"")
+    assert again.status == 2
+    assert "to its end" in again.err
+    shown = screen("-m", "c", "--", "stand-in", "-v")
+    shown.until("size 120x40")
+    shown.type("q")
+    shown.until("stand-in --model c -v", "status=0")
+    preset.write_text(PRESET.replace("model =", "again ="))
+    ended = stage.call("run", "x", "--bot", "stander", "-m", "c", stdin=b"")
+    assert ended.status == 2
+    assert "nobody says how stand-in is told its model" in ended.err
+    preset.write_text('command = ["do"]\n' + PRESET)
+    ended = stage.call("wrap", "-m", "c", "--", "stand-in", folder=stage.demo)
+    assert ended.status == 2
+    assert "nobody says how stand-in is told its model" in ended.err
 
 
 def test_a_named_home_stays_and_is_none_of_the_users(stage: Stage, preset: Path) -> None:

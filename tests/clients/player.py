@@ -1,4 +1,4 @@
-"""A server on loopback that plays the model: step by step as a script says, in the three APIs that agents speak."""
+"""A server on loopback that plays the model: step by step as a script says, in the four APIs that agents speak."""
 
 import json
 import threading
@@ -30,11 +30,14 @@ class Player:
                 self.end_headers()
 
             def do_GET(self) -> None:
+                if "Upgrade" in self.headers:
+                    self.send_error(426)
+                    return
                 self._send(b'{"object": "list", "data": []}', "application/json")
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-                player.asked.append((dict(self.headers), body))
+                player.asked.append(({**self.headers, ":path": self.path}, body))
                 self._send(player.answer(self.path, body), "text/event-stream")
 
             def _send(self, body: bytes, kind: str) -> None:
@@ -56,15 +59,22 @@ class Player:
         self._server.server_close()
 
     def answer(self, path: str, body: dict[str, Any]) -> bytes:
-        said = [*body.get("input", ()), *body.get("messages", ())]
-        inner = [block for one in said if isinstance(one.get("content"), list) for block in one["content"]]
-        results = ("function_call_output", "custom_tool_call_output", "tool_result")
-        done = sum(one.get("type") in results for one in (*said, *inner) if isinstance(one, dict))
+        said = [*body.get("input", ()), *body.get("messages", ()), *body.get("contents", ())]
+        inner = [
+            block
+            for one in said
+            for blocks in (one.get("content"), one.get("parts"))
+            if isinstance(blocks, list)
+            for block in blocks
+        ]
+        done = sum(_is_result(one) for one in (*said, *inner) if isinstance(one, dict))
         step = self.steps[done] if body.get("tools") and done < len(self.steps) else None
         if "responses" in path:
             return _named(_responses(step, done, self.words))
         if "chat/completions" in path:
-            return _chat(self.words)
+            return _chat(step, done, self.words)
+        if "enerateContent" in path:
+            return _gemini(step, self.words)
         return _named(_anthropic(step, done, self.words))
 
 
@@ -72,11 +82,27 @@ def _named(events: list[dict[str, Any]]) -> bytes:
     return "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events).encode()
 
 
-def _chat(words: str) -> bytes:
+def _is_result(part: dict[str, Any]) -> bool:
+    """Of a tool's call, in any of the APIs."""
+    kinds = ("function_call_output", "custom_tool_call_output", "tool_result")
+    return part.get("type") in kinds or part.get("role") == "tool" or "functionResponse" in part
+
+
+def _gemini(step: Step | None, words: str) -> bytes:
+    part = {"text": words} if step is None else {"functionCall": {"name": step[0], "args": step[1]}}
+    told = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}]}
+    return f"data: {json.dumps(told)}\n\n".encode()
+
+
+def _chat(step: Step | None, number: int, words: str) -> bytes:
     piece = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+    said: dict[str, Any] = {"content": words}
+    if step is not None:
+        function = {"name": step[0], "arguments": json.dumps(step[1])}
+        said = {"tool_calls": [{"index": 0, "id": f"c{number}", "type": "function", "function": function}]}
     pieces: list[dict[str, Any]] = [
-        {"delta": {"role": "assistant", "content": words}},
-        {"delta": {}, "finish_reason": "stop"},
+        {"delta": {"role": "assistant", **said}},
+        {"delta": {}, "finish_reason": "stop" if step is None else "tool_calls"},
     ]
     lines = [json.dumps({**piece, "choices": [{"index": 0, "finish_reason": None, **one}]}) for one in pieces]
     return "".join(f"data: {line}\n\n" for line in (*lines, "[DONE]")).encode()

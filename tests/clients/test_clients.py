@@ -4,7 +4,8 @@ outside. They edit two files, run a command and the tests, and start what hunts 
 
 import json
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from stockade_sandbox.policy import parse_credential
 from tests.attack.test_credentials import HUNT, VALUE
 from tests.cli.conftest import PATIENCE_S, Stage, stage  # noqa: F401 (a fixture)
+from tests.clients.internet import Internet
 from tests.clients.player import DONE, Player, Step
 from tests.support.tmux import Screen
 from tests.support.toolchains import clients
@@ -58,7 +60,10 @@ fixed
 >>>>>>> REPLACE
 ```
 """
-FAKE = 'model_providers.fake={{name="fake",wire_api="responses",base_url="{}/v1",env_key="OPENAI_API_KEY"}}'
+HOSTS = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+ASKS = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
+READ_ONLY = ("-c", 'sandbox_mode="read-only"')
 
 
 @pytest.fixture
@@ -71,65 +76,111 @@ def project(
     for name, text in (("calc.py", "def add(a, b):\n    return a - b\n"), ("test_calc.py", TEST), ("hunt.py", HUNT)):
         (stage.demo / name).write_text(text)
     monkeypatch.setenv("PATH", f"{clients()}:{os.environ['PATH']}")
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+    for name in KEYS:
         monkeypatch.setenv(name, VALUE)
     return stage
 
 
-def codex(player: Player) -> tuple[str, ...]:
-    base = f"http://127.0.0.1:3128/credential/localhost:{player.port}"
-    return ("codex", "-c", 'model="m"', "-c", 'model_provider="fake"', "-c", FAKE.format(base))
+@pytest.fixture
+def internet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Internet]:
+    """All that a preset may reach. It trusts `-o ca=ca.pem`."""
+    with Internet(HOSTS, tmp_path / "ca.pem") as there:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{there.port}")
+        yield there
 
 
-def aider(_: Player) -> tuple[str, ...]:
-    own = ("--model", "openai/gpt-4o", "--no-git", "--edit-format", "diff", "--auto-test", "--test-cmd", SHELL)
-    return ("aider", *own, "calc.py", "notes.md")
-
-
-def claude(_: Player) -> tuple[str, ...]:
-    return ("claude",)
+AIDER = ("--no-git", "--edit-format", "diff", "--auto-test", "--test-cmd", SHELL, "calc.py", "notes.md")
+GEMINI: tuple[Step, ...] = (
+    ("replace", {"file_path": "/workspace/calc.py", "instruction": "+", "old_string": "a - b", "new_string": "a + b"}),
+    ("write_file", {"file_path": "/workspace/notes.md", "content": "fixed\n"}),
+    ("run_shell_command", {"command": SHELL}),
+)
+OPENCODE: tuple[Step, ...] = (
+    ("edit", {"filePath": "/workspace/calc.py", "oldString": "a - b", "newString": "a + b"}),
+    ("write", {"filePath": "/workspace/notes.md", "content": "fixed\n"}),
+    ("bash", {"command": SHELL, "description": "make a file, run the tests"}),
+)
+GOOSE: tuple[Step, ...] = (
+    ("edit", {"path": "/workspace/calc.py", "before": "a - b", "after": "a + b"}),
+    ("write", {"path": "/workspace/notes.md", "content": "fixed\n"}),
+    ("shell", {"command": SHELL}),
+)
 
 
 @pytest.mark.parametrize(
-    ("command", "key", "header", "steps", "words"),
+    ("command", "model", "steps", "flags"),
     [
-        (claude, "ANTHROPIC_API_KEY", "x-api-key", (READ, EDIT, WRITE, BASH), DONE),
-        (codex, "OPENAI_API_KEY", "", (("exec_command", {"cmd": PATCH}), ("exec_command", {"cmd": SHELL})), DONE),
-        (aider, "OPENAI_API_KEY", "", (), BLOCKS),
+        (("claude",), "claude-opus-4-8", (READ, EDIT, WRITE, BASH), ()),
+        (("codex",), "gpt-5", (("exec_command", {"cmd": PATCH}), ("exec_command", {"cmd": SHELL})), ()),
+        (("aider", *AIDER), "openai/gpt-4o", (), ()),
+        (("gemini",), "gemini-2.5-pro", GEMINI, ()),
+        (("opencode",), "anthropic/claude-sonnet-4-5", OPENCODE, ()),
+        (("goose",), "gpt-4o", GOOSE, ("--env", "GOOSE_PROVIDER=openai", "--max-turns", "20")),
     ],
-)  # fmt: skip
+    ids=("claude", "codex", "aider", "gemini", "opencode", "goose"),
+)
 def test_by_itself(
-    project: Stage,
-    command: Callable[[Player], tuple[str, ...]],
-    key: str,
-    header: str,
-    steps: tuple[Step, ...],
-    words: str,
-) -> None:
+    project: Stage, internet: Internet, command: tuple[str, ...], model: str, steps: tuple[Step, ...],
+    flags: tuple[str, ...],
+) -> None:  # fmt: skip
+    """As users wrap it: what it needs its preset says, and the key is in their environment."""
     before = project.tree()
-    with Player(steps, words) as player:
-        credential = f"{key}@localhost:{player.port}{f':{header}' if header else ''}"
-        told = ("--folder", ".", "--timeout", "200", "--credential", credential, "-p", "mend add", "--")
-        ended = project.call("wrap", *told, *command(player), folder=project.demo)
+    internet.steps = steps
+    if not steps:
+        internet.words = BLOCKS
+    told = ("--folder", ".", "--timeout", "200", "-o", f"ca={internet.certificate}", "-m", model, "-p", "mend add")
+    ended = project.call("wrap", *told, *flags, "--", *command, folder=project.demo)
     assert ended.status == 0, ended.err
-    sent = [headers for headers, body in player.asked if body]
-    assert sent
-    assert all(VALUE in str(headers) for headers in sent), "the real key reaches the server"
+    asked = [(headers, body) for headers, body in internet.asked if body]
+    assert asked
+    assert all(VALUE in str(headers) for headers, _ in asked), "the real key reaches the server"
+    name = model.rpartition("/")[2]
+    assert [one for one in asked if name in (one[1].get("model") or one[0][":path"])], "the model is the user's"
     assert VALUE not in ended.out + ended.err
     assert project.tree() == before
+    _review_apply_undo(project, before)
+
+
+def _review_apply_undo(project: Stage, before: dict[str, bytes]) -> None:
+    assert "+    return a + b" in project.call("diff", folder=project.demo).out
     assert project.call("apply", "--flagged", folder=project.demo).status == 0  # aider reads its history again
+    _is_done(project)
+    assert project.call("undo", folder=project.demo).status == 0
+    assert project.tree() == before
+
+
+def _is_done(project: Stage) -> None:
     after = project.tree()
     assert after["calc.py"] == b"def add(a, b):\n    return a + b\n"
     assert (after["notes.md"], after["made.txt"], after["tested.txt"]) == (b"fixed\n", b"by-the-shell\n", b"OK\n")
     assert after["hunted.txt"] == b"hunted\n"
+    assert VALUE not in project.call("runs", "show", "last", "--json").out
+
+
+def _on_a_terminal(project: Stage, screen: Screen, question: Sequence[tuple[str, str]], leave: str) -> None:
+    """A task typed, what it asks answered, and what it did reviewed, applied and undone."""
+    before = project.tree()
+    screen.type("mend add")
+    screen.until("mend add")
+    screen.type("\r")
+    for seen, keys in question:
+        screen.until(seen)
+        assert project.tree() == before
+        screen.type(keys)
+    screen.until(DONE)
+    screen.type(leave)
+    screen.until(leave)
+    screen.type("\r")
+    screen.until("5 files changed", "Apply to")
+    screen.type("y\r")
+    assert screen.status() == 0
+    _is_done(project)
     assert project.call("undo", folder=project.demo).status == 0
     assert project.tree() == before
-    record = project.call("runs", "show", "last", "--json").out
-    assert VALUE not in record
 
 
 def test_claude_code_on_a_terminal(project: Stage, tmp_path: Path) -> None:
-    """In a home that was set up before. It asks once before it edits, and is answered."""
+    """In a home that was set up before, at an address of the user's own. It asks before it edits, and is answered."""
     home = project.home / ".local" / "share" / "stockade-homes" / "work"
     home.mkdir(parents=True)
     sentinel = parse_credential("ANTHROPIC_API_KEY@x").sentinel
@@ -139,27 +190,40 @@ def test_claude_code_on_a_terminal(project: Stage, tmp_path: Path) -> None:
         "projects": {"/workspace": {"hasTrustDialogAccepted": True}},
     }
     (home / ".claude.json").write_text(json.dumps(known))
-    with Player((READ, EDIT), DONE) as player:
+    with Player((READ, EDIT, WRITE, BASH), DONE) as player:
         credential = f"ANTHROPIC_API_KEY@localhost:{player.port}:x-api-key"
-        told = ["wrap", "--folder", ".", "--home", "work", "--credential", credential, "--", "claude"]
+        told = ["wrap", "--folder", ".", "--home", "work", "--credential", credential, "--"]
+        told += ["claude", "--allowedTools", "Bash"]
         shown = Screen(tmp_path, told, project.demo, project.environment(), PATIENCE_S)
         try:
             shown.until("Claude Code", "? for shortcuts")
-            shown.type("mend add")
-            shown.until("mend add")
-            shown.type("\r")
-            shown.until("Do you want to make this edit to calc.py?")
-            assert project.demo.joinpath("calc.py").read_text().endswith("a - b\n")
-            shown.type("\r")
-            shown.until("Added 1 line", DONE)
-            shown.type("/exit")
-            shown.until("Exit the CLI")
-            shown.type("\r")
-            shown.until("1 file changed", "Apply to")
-            shown.type("y\r")
-            assert shown.status() == 0
+            asked = [("Do you want to make this edit to calc.py?", "2")]  # and all further ones
+            _on_a_terminal(project, shown, asked, "/exit")
         finally:
             shown.close()
-    assert project.demo.joinpath("calc.py").read_text().endswith("a + b\n")
-    assert project.call("undo", folder=project.demo).status == 0
-    assert project.demo.joinpath("calc.py").read_text().endswith("a - b\n")
+
+
+def test_codex_on_a_terminal(project: Stage, internet: Internet, tmp_path: Path) -> None:
+    """It is new here: told at the start that the key is the one of the environment, where that is worth nothing."""
+    internet.steps = (("exec_command", {"cmd": PATCH}), ("exec_command", {"cmd": SHELL, **ASKS}))
+    told = ["wrap", "--folder", ".", "-o", f"ca={internet.certificate}", "-m", "gpt-5", "--", "codex", *READ_ONLY]
+    shown = Screen(tmp_path, told, project.demo, project.environment(), PATIENCE_S)
+    try:
+        shown.until("Sign in another way")
+        shown.type("3")
+        shown.until("Use an OpenAI API key")
+        shown.type("\r")
+        shown.until("Detected OPENAI_API_KEY")
+        for _ in range(60):  # it drops a key that comes too soon after another
+            if "Ask Codex to do anything" in shown.text:
+                break
+            shown.type("\r")
+            time.sleep(1)
+        shown.until("gpt-5 default")
+        asked = [("Would you like to make the following edits?", "y"), ("Would you like to run the following", "y")]
+        _on_a_terminal(project, shown, asked, "/quit")
+    finally:
+        shown.close()
+    sent = [headers for headers, body in internet.asked if body]
+    assert sent
+    assert all(VALUE in str(headers) for headers in sent)

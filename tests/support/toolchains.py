@@ -1,5 +1,6 @@
 """Programs from PyPI and npm that tests use, installed once into the developers' cache."""
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,10 @@ MCP_PACKAGES = tuple(
 CLIENTS_HOME = CACHE / "clients"
 CLAUDE, CODEX = "@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.169.0"
 AIDER = "aider-chat==0.86.2"
+GEMINI = "@google/gemini-cli@0.61.0"
+_MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "x64")
+OPENCODE, GOOSE = f"opencode-linux-{_MACHINE}", f"@aaif/goose-binary-linux-{_MACHINE}"
+OF_THE_MACHINE = (f"{OPENCODE}@1.18.33", f"{GOOSE}@1.52.0")
 INSTALL_S = 900
 
 
@@ -44,12 +49,14 @@ def node_packages() -> tuple[Path, Path]:
 
 def clients() -> str:
     """The coding agents of other makers: their folders, as a PATH. Claude Code's own script fetches nothing more."""
-    if not _is_ready(CLIENTS_HOME, wanted := (AIDER, CLAUDE, CODEX)):
+    if not _is_ready(CLIENTS_HOME, wanted := (AIDER, CLAUDE, CODEX, GEMINI, *OF_THE_MACHINE)):
         _begin(CLIENTS_HOME, (AIDER,))
-        _run(CLIENTS_HOME, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", CLAUDE, CODEX)
+        _run(CLIENTS_HOME, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *wanted[1:])
         _run(CLIENTS_HOME, "node", CLIENTS_HOME / "node_modules/@anthropic-ai/claude-code/install.cjs")
         _end(CLIENTS_HOME, wanted)
-    return f"{CLIENTS_HOME / 'venv/bin'}:{CLIENTS_HOME / 'node_modules/.bin'}"
+    packages = CLIENTS_HOME / "node_modules"
+    return ":".join(map(str, (CLIENTS_HOME / "venv/bin", packages / ".bin", packages / OPENCODE / "bin",
+                              packages / GOOSE / "bin")))  # fmt: skip
 
 
 def zig() -> str:

@@ -138,7 +138,8 @@ def auto(
 @click.option("-p", "--prompt", metavar="TEXT", help="Let it do this by itself, as a bot; also - or @FILE.")
 @click.option("--home", metavar="NAME", help="A home of its own that stays, and is not yours; new ones are made.")
 @click.option("--cast", type=click.Path(path_type=Path), metavar="FILE", help="Keep the terminal as an asciicast.")
-@flags.offered((flags.flag("timeout"), flags.flag("max_turns")), flags.CHECK, flags.SANDBOX, flags.HERE, flags.CHANGES,
+@flags.offered((flags.flag("model", "Which model it asks, by the name it has there."), flags.flag("timeout"),
+                flags.flag("max_turns")), flags.CHECK, flags.SANDBOX, flags.HERE, flags.CHANGES,
                flags.LOOK, flags.STORE, (flags.OPTION,))  # fmt: skip
 def wrap(argv: tuple[str, ...], prompt: str | None, *, home: str | None, cast: Path | None, **values: Any) -> int:
     """Run claude, codex, gemini, opencode, aider, goose, or any program, in the sandbox on this folder.

@@ -51,13 +51,14 @@ from stockade_sandbox.policy import Policy
 class Setup:
     """A run that is about to begin, as its bot has it. `started` is its first event as it will be on record, the prompt
     of the bot's role in it. `ask`: a question to the model, the fast one where there is one; secrets are hidden from
-    it. `note` and `on_progress` are for the user.
+    it. `note` and `on_progress` are for the user. `program_model`: what the user named for a bot that asks its own.
     """
 
     started: RunStarted
     ask: Callable[[ModelRequest], Awaitable[ModelAnswer]]
     note: Callable[[str], None]
     on_progress: OnProgress
+    program_model: str = ""
 
 
 Narrator = Callable[[RunEvent], Sequence[tuple[str, str]] | None]

@@ -156,7 +156,7 @@ class _Build:
             started = started.model_copy(update=names)
             started.options.update(self.redactor.recorded)
             ask = partial(models.ask_once, model, self.redactor)
-            started = await bot.bot.begin(Setup(started, ask, notes.append, self.on_progress))
+            started = await bot.bot.begin(Setup(started, ask, notes.append, self.on_progress, spec.program_model))
             parts = self._parts(started, bot.bot, plan, sandbox, model, info)
         except BaseException:
             forget(run_id)

@@ -48,7 +48,8 @@ class Settings(Data):
     notes: tuple[str, ...] = ()
 
 
-OPTION_KEYS = {key_of(name): name for name in RunSpec.model_fields if name not in ("task", "granted", "objects")}
+_NO_KEYS = ("task", "granted", "program_model", "objects")
+OPTION_KEYS = {key_of(name): name for name in RunSpec.model_fields if name not in _NO_KEYS}
 FRONT_KEYS = {key_of(name): name for name in Front.model_fields}
 KEYS = {**OPTION_KEYS, **FRONT_KEYS}
 
@@ -71,6 +72,7 @@ def load(
     """
     notes: list[str] = []
     merged: dict[str, Any] = {}
+    typed = _from_flags(flags)
     project = (folder or current_folder()) / PROJECT_FILE
     of_project, has_setup = _from_project(project, notes)
     for values in (
@@ -78,7 +80,7 @@ def load(
         of_project,
         _from_llama(os.environ if environ is None else environ, notes),
         _from_environment(os.environ if environ is None else environ, notes),
-        _from_flags(flags),
+        typed,
     ):
         for pair in _EXCLUSIVE:
             if any(values.get(key) for key in pair):
@@ -100,9 +102,9 @@ def load(
     if has_setup:
         options["tool"] = (str(project), *options.get("tool", ()))
     options["mcp"] = _servers_of(options.get("folder", ()), options.get("mcp", ()), notes)
-    task = str(flags.get("task") or "")
+    own = {"task": str(flags.get("task") or ""), "program_model": typed.get("model", "")}
     return Settings(
-        options=RunSpec.model_validate({**options, "task": task}), front=Front.model_validate(front), notes=tuple(notes)
+        options=RunSpec.model_validate({**options, **own}), front=Front.model_validate(front), notes=tuple(notes)
     )
 
 

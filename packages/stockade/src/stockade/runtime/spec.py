@@ -104,6 +104,8 @@ class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed
     ] = Field(default=(), description="a list of names, or tables with name, on, command and timeout (docs/hooks.md)")
     granted: SkipJsonSchema[int | None] = Field(default=0, ge=0, exclude=True)
     """Actions that a bot which asks does without a question; None: any number."""
+    program_model: SkipJsonSchema[str] = Field(default="", exclude=True)
+    """What the user named for this run, for a bot that is a program: a configured model is for bots of ours."""
     objects: SkipJsonSchema[Objects] = Field(default_factory=Objects, exclude=True)
 
     @field_validator("net")

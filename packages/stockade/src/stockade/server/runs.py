@@ -294,6 +294,7 @@ class Runs:
             "task": asked.task,
             "bot": asked.bot,
             "model": asked.model,
+            "program_model": asked.model,
             "folder": () if folder is None else (folder,),
             "check": asked.check or None,
             "protect": (*own.protect, *asked.protect),

@@ -48,11 +48,14 @@ Carry = Callable[[Sandbox, Sequence[str]], Awaitable[ExecResult]]
 
 
 class Wanted(Data):
-    """What a run was started for, as its record has it. `argv` as it is inside, without a task's arguments."""
+    """What a run was started for, as its record has it. `argv` as it is inside, without a task's arguments; `model`
+    as the user named it.
+    """
 
     argv: tuple[str, ...]
     preset: Preset
     home: str = ""
+    model: str = ""
     alone: bool = False
     """Whether it does a task by itself."""
 
@@ -94,19 +97,22 @@ class Wrapped(Bot):
             )
         if started.budget.max_tokens:
             raise UsageError(f"--max-tokens cannot be kept: {self.argv[0]} asks its own model", "--timeout S bounds it")
-        alone = self.carry is None
+        alone, model = self.carry is None, setup.program_model
+        arguments = (*self.preset.arguments, *self.preset.asking(model, alone=alone))
         if alone:
             self.preset.headless("", again=False, turns=started.budget.max_turns)
-        arguments = () if alone else self.preset.arguments
-        argv = (self._started or self.argv[0], *arguments, *self.argv[1:])
-        wanted = Wanted(argv=argv, preset=self.preset, home=str(self.home or ""), alone=alone)
+        argv = (self._started or self.argv[0], *(() if alone else arguments), *self.argv[1:])
+        wanted = Wanted(argv=argv, preset=self.preset, home=str(self.home or ""), model=model, alone=alone)
         options = {**started.options, NAME: wanted.model_dump(mode="json")}
         none: dict[str, Any] = {"system_prompt": "", "model_profile": "", "actions": None, "sources": {}}
-        return started.model_copy(update={**none, "options": options, "model": f"program/{Path(self.argv[0]).name}"})
+        name = "/".join(filter(None, ("program", Path(self.argv[0]).name, model)))
+        return started.model_copy(update={**none, "options": options, "model": name})
 
     def check_resume(self, started: RunStarted, changed: Collection[str], *, done: bool) -> None:
         if not wanted_of(started).alone:
             raise UsageError("a program is told what to do in its own words", "wrap it again: stockade wrap -- ...")
+        if "model" in changed:
+            raise UsageError(f"the run asks {started.model} to its end", "leave --model out, or begin another run")
 
     async def run(self, ctx: RunContext) -> Ending:
         wanted = wanted_of(ctx.started)
@@ -117,7 +123,8 @@ class Wrapped(Bot):
         while True:
             if (end := await ctx.hooks.before_turn(1)) is not None:
                 return Ending(end.status, end.reason, end.detail)
-            arguments, stdin = wanted.preset.headless(told, again=again, turns=ctx.started.budget.max_turns)
+            turns = ctx.started.budget.max_turns
+            arguments, stdin = wanted.preset.headless(told, again=again, turns=turns, model=wanted.model)
             done = await self._do(ctx, (*wanted.argv, *arguments), stdin)
             if (broken := _ended(wanted, done)) is not None:
                 return broken

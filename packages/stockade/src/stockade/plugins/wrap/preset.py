@@ -17,8 +17,8 @@ _MAX_LINE = 256
 
 
 class Preset(Data):
-    """A program, as presets/*.toml has it. In arguments `{prompt}` and `{turns}` are filled in; where no argument of
-    `prompt` or `again` has its words, they are its standard input. `login` are paths below the home.
+    """A program, as presets/*.toml has it. In arguments `{prompt}`, `{turns}` and `{model}` are filled in; where no
+    argument of `prompt` or `again` has its words, they are its standard input. `login` are paths below the home.
     """
 
     name: str = ""
@@ -29,12 +29,16 @@ class Preset(Data):
     """Empty: `name`."""
     arguments: tuple[str, ...] = ()
     """In front of the user's: its own sandbox switched off, as ours is around it."""
+    command: tuple[str, ...] = ()
+    """The subcommand that does one task, where `turns` and `model` are arguments of it: in front of them."""
     prompt: tuple[str, ...] = ()
     """For one task without a user; nothing where it can do none."""
     again: tuple[str, ...] = ()
     """The same, to go on with that conversation; nothing where it cannot."""
     turns: tuple[str, ...] = ()
     """What bounds its turns, before `prompt`; nothing where it cannot."""
+    model: tuple[str, ...] = ()
+    """What names the model that it asks, before `turns`; nothing where it cannot be told."""
     hosts: tuple[str, ...] = ()
     credentials: tuple[str, ...] = ()
     """NAME@HOST[:HEADER], as --credential takes them."""
@@ -57,7 +61,16 @@ class Preset(Data):
                 raise ValueError(f"{one!r} is no path below the home")
         return value
 
-    def headless(self, words: str, *, again: bool, turns: int) -> tuple[tuple[str, ...], bytes]:
+    def asking(self, model: str, *, alone: bool) -> tuple[str, ...]:
+        """The arguments that have it ask `model`; none without one. `alone`: for one task. UsageError where it cannot
+        be told.
+        """
+        if model and not (self.model and (alone or not self.command)):
+            hint = f"tell {self.name} in its own way, behind --; or write model = [...] in its preset"
+            raise UsageError(f"--model cannot be kept: nobody says how {self.name} is told its model", hint)
+        return tuple(one.replace("{model}", model) for one in self.model if model)
+
+    def headless(self, words: str, *, again: bool, turns: int, model: str = "") -> tuple[tuple[str, ...], bytes]:
         """Its arguments for one task, and its standard input. UsageError where it can do none."""
         chosen = self.again if again and self.again else self.prompt
         if not chosen:
@@ -68,7 +81,7 @@ class Preset(Data):
         bounds = tuple(one.replace("{turns}", str(turns)) for one in self.turns if turns)
         arguments = tuple(one.replace("{prompt}", words) for one in chosen)
         stdin = b"" if any("{prompt}" in one for one in chosen) else words.encode()
-        return (*self.arguments, *bounds, *arguments), stdin
+        return (*self.arguments, *self.command, *self.asking(model, alone=True), *bounds, *arguments), stdin
 
 
 def seen(
