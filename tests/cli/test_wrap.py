@@ -208,6 +208,24 @@ def test_a_model_that_is_named_is_the_programs_and_a_configured_one_is_ours(
     assert "nobody says how stand-in is told its model" in ended.err
 
 
+def test_what_it_started_is_on_record(stage: Stage, client: str) -> None:
+    told = b'shell for i in 1 2 3; do /bin/true "$TOKEN"; done; exec env a=1 true\n'
+    secret = ("--env", "TOKEN=s3cret-t0ken-of-the-user", "--redact", "TOKEN")
+    ended = stage.call("wrap", *secret, "--folder", ".", "--", "stand-in", stdin=told, folder=stage.demo)
+    assert ended.status == 0, ended.err
+    assert "[8 programs started: true 4, env 2, " in ended.err
+    events = stage.call("runs", "show", "last", "--json").events
+    (event,) = (one for one in events if one["type"] == "programs_started")
+    assert "s3cret" not in json.dumps(event)
+    started = [(Path(program).name, words, count) for program, words, count in event["programs"]]
+    assert started[0] == ("env", ["/usr/bin/env", "python3", client], 1)
+    assert started[1][1:] == (["python3", client], 1)
+    assert started[2][1:] == (["sh", "-c", told[6:-1].decode()], 1)
+    assert [(name, words[0], count) for name, words, count in started[3:4]] == [("true", "/bin/true", 3)]
+    assert started[4:] == [("env", ["env", "a=1", "true"], 1), ("true", ["true"], 1)]
+    assert "programs started" in stage.call("runs", "show", "last").out
+
+
 def test_a_named_home_stays_and_is_none_of_the_users(stage: Stage, preset: Path) -> None:
     (stage.home / ".mine").write_text("of the user\n")
     writing = ("shell", "echo kept > ~/.state; ls -A ~")

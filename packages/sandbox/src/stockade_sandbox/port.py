@@ -16,6 +16,7 @@ from stockade_sandbox.results import (
     FolderLayer,
     Moved,
     NetworkRequest,
+    ProgramStart,
     Renamed,
     Stream,
 )
@@ -248,6 +249,17 @@ class HasDoorkeeper(Protocol):
 
 OnOutput = Callable[[Stream, bytes], None]
 """Called in the event loop with each piece that the shell's command writes, as it comes; must not block."""
+
+
+@runtime_checkable
+class TellsPrograms(Protocol):
+    """A sandbox that writes down every program that is started in it, where `tells_programs` is set before entering."""
+
+    tells_programs: bool
+
+    def started_programs(self) -> tuple[Sequence[ProgramStart], int]:
+        """Those since this was last asked, in order; and how many more there were than it keeps."""
+        ...
 
 
 @runtime_checkable

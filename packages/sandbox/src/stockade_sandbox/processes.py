@@ -17,6 +17,7 @@ COPIES, TRIAL, DOCTOR, BOX = "copies", "trial", "stockade-doctor", "box"
 _PIDFD_GETFD = 438
 """The number of the call, on every architecture."""
 _FREEZE_S = 10.0
+_MOMENTS = 20
 
 
 def start_time(pid: int, *, zombies: bool = True) -> int | None:
@@ -96,6 +97,15 @@ def _state(pid: int) -> str:
         return "X"
 
 
+def _is_stopped(pid: int) -> bool:
+    """As a job is. One whose guard traces it (launcher/trace.c) looks so for a moment whenever it starts something."""
+    for _ in range(_MOMENTS):
+        if (state := _state(pid)) != "t":
+            return state == "T"
+        time.sleep(0.001)
+    return True
+
+
 def _rests(pid: int) -> bool:
     """It is stopped or gone, or waits in vfork(2) for a child that is."""
     state = _state(pid)
@@ -114,7 +124,7 @@ def frozen(guard: int) -> Iterator[None]:
             new = [pid for pid in below if pid not in known]
             for pid in new:
                 known.add(pid)
-                if _state(pid) not in "Tt":
+                if not _is_stopped(pid):
                     ours[pid] = start_time(pid)
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGSTOP)

@@ -84,6 +84,17 @@ class ExecResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramStart:
+    """A program that was started inside: the file, and its words as it was given them, of which the first 4 KiB. `at`
+    in UNIX s.
+    """
+
+    at: float
+    program: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkRequest:
     """The sandbox asked for something outside, and that is over. `at` is its end (UNIX s).
 

@@ -16,8 +16,8 @@ from stockade_sandbox.errors import SandboxFailed
 SHA256 = {
     "agent/agent-x86_64": "27367feaa1ce1246f79d175d3f6250618dce498a3c15a6146a46a3d40b65f65d",
     "agent/agent-aarch64": "767ef96986711051c01fc040dcb73a76a5e490da7ba33c3e9fda1a7cc654612c",
-    "launcher/launch-x86_64": "e69f706394faeb27bfcaa43080a989d4e1ba2b272cfd262bd92c7adf9a9a1861",
-    "launcher/launch-aarch64": "4f6793c659bca09877779012cd07eff6e80d66f62467fdf6bcc9d8deb08ea547",
+    "launcher/launch-x86_64": "6d6e6bf73fecdbc258c9083d4ddf6e1c4a44cca15db9417730a41dbb8aa26bfb",
+    "launcher/launch-aarch64": "1d2caa2a613442756ed758b71bf757d8947fb64c97d7d96c736ef8062b359bc8",
 }
 FOLDER = Path(__file__).parents[1]
 """The keys of SHA256 are paths below it."""

@@ -249,10 +249,12 @@ static void stand_guard(int lifeline_end) {
     int status;
     sigemptyset(&none);
     check(dup2(lifeline_end, FIRST_FD) < 0, "pidns", "dup2");
-    check(syscall(NR_close_range, (unsigned)FIRST_FD + 1, ~0U, 0U) != 0, "pidns", "close_range");
+    int next = keep_traces(FIRST_FD + 1);
+    check(syscall(NR_close_range, (unsigned)next, ~0U, 0U) != 0, "pidns", "close_range");
     sigaction(SIGTERM, &action, NULL);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    while (waitpid(ward, &status, 0) < 0) check(errno != EINTR, "pidns", "wait");
+    while ((traces() ? wait_traced(ward, &status) : waitpid(ward, &status, 0)) < 0)
+        check(errno != EINTR, "pidns", "wait");
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
@@ -274,20 +276,25 @@ static pid_t fork_into_group(void) {
 /* pidns FD: the rest happens as first process of a pid namespace, so that nothing in it outlives that process; we stay
  * outside as its guard and write its pid to FD. Bubblewrap alone leaves a moment in which its child is nobody's. */
 static void op_pidns(char **args) {
-    int ends[2];
+    int ends[2], ready[2];
     sigset_t term;
     sigemptyset(&term);
     sigaddset(&term, SIGTERM);
     sigprocmask(SIG_BLOCK, &term, NULL);
-    check(pipe2(ends, O_CLOEXEC), "pidns", "pipe");
+    check(pipe2(ends, O_CLOEXEC) || (traces() && pipe2(ready, O_CLOEXEC)), "pidns", "pipe");
     check(unshare(CLONE_NEWPID), "pidns", "unshare");
     ward = fork_into_group();
     check(ward < 0, "pidns", "fork");
     if (ward > 0) {
+        if (traces()) begin_trace(ward);
         dprintf((int)number(args[0]), "%d", ward);
         stand_guard(ends[1]);
     }
     close(ends[1]);
+    if (traces()) {
+        close(ready[1]);
+        check(read(ready[0], &(char){0}, 1) != 0, "pidns", "guard"); /* its end: the guard, which traces, stands */
+    }
     lifeline = ends[0];
 }
 
@@ -378,7 +385,7 @@ static const struct {
     {"call", 4, op_call},     {"write", 2, op_write},     {"remove", 1, op_remove},         {"bound", 0, op_bound},
     {"filter", 1, op_filter}, {"keep", 0, op_keep},       {"devices", 1, op_devices},       {"pts", 1, op_pts},
     {"seal", 1, op_seal},       {"subids", 4, op_subids}, {"users", 3, op_users},           {"chown", 2, op_chown},
-    {"netns", 0, op_netns},
+    {"netns", 0, op_netns},   {"trace", 1, op_trace},
 };
 
 static void run_operation(char ***at) {

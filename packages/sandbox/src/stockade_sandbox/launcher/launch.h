@@ -15,6 +15,13 @@ int open_file(const char *path, int flags, mode_t mode);
 void write_file(const char *op, const char *path, const char *text, size_t length, int flags, mode_t mode);
 void write_text(const char *op, const char *path, const char *text);
 
+/* trace.c: with `trace`, the guard sees what is started */
+void op_trace(char **args);
+int traces(void);
+int keep_traces(int first);
+void begin_trace(pid_t pid);
+pid_t wait_traced(pid_t ward, int *status);
+
 /* mounts.c: operations on mounts and on what is put below them; each says at its own what its arguments are */
 void op_mountns(char **args);
 void op_tree(char **args);

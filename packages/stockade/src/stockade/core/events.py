@@ -305,6 +305,16 @@ class NetworkRequested(Event):
     credential: str = ""
 
 
+class ProgramsStarted(Event):
+    """Programs that were started in the sandbox, by the bot or by what it started. Those with the same file and words
+    are one of `programs`, with how many there were; `more` were too many to be told apart.
+    """
+
+    type: Literal["programs_started"] = "programs_started"
+    programs: tuple[tuple[str, tuple[str, ...], int], ...]
+    more: int = 0
+
+
 class SubRunStarted(Event):
     """A sub-bot begins with a part of the task; what it does is on record as the run `run_id`."""
 
@@ -377,8 +387,8 @@ class ChangesDiscarded(Event):
 RunEvent = Annotated[
     RunStarted | RunResumed | SandboxStarted | ToolsReady | ModelStarted | ModelAnswered | AnswerUnderstood
     | AnswerUnreadable | ActionStarted | ActionFinished | Checkpoint | Paused | MessageInjected | HookRan
-    | HistoryCompacted | SelfConfigChanged | NetworkRequested | SubRunStarted | SubRunFinished | CheckFinished
-    | RunFinished | ChangesApplied | ChangesUndone | ChangesDiscarded,
+    | HistoryCompacted | SelfConfigChanged | NetworkRequested | ProgramsStarted | SubRunStarted | SubRunFinished
+    | CheckFinished | RunFinished | ChangesApplied | ChangesUndone | ChangesDiscarded,
     Field(discriminator="type"),
 ]  # fmt: skip
 

@@ -77,6 +77,8 @@ class Bot:
     are in no snapshots."""
     asks: ClassVar[bool] = True
     """Whether it asks a model: a run of one that never does has none."""
+    tells_programs: ClassVar[bool] = False
+    """Whether its sandbox writes down what is started in it, where that can."""
 
     def policy(self, policy: Policy) -> Policy:
         """What its sandbox has, beside what the user gave."""

@@ -65,6 +65,7 @@ from stockade.runtime.tools import chosen, mcp_files, plan_tools
 from stockade_sandbox.overlay.restore import forget_holder
 from stockade_sandbox.overlay.snapshots import LayerSnapshots
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.port import TellsPrograms
 
 MAX_TASK_BYTES = 1_000_000
 _NO_MODEL = {"smart_model": None, "fast_model": None, "fallback": ()}
@@ -217,6 +218,8 @@ class _Build:
     ) -> Dependencies:  # fmt: skip
         """All that a run has; its files are kept turn by turn, from the snapshots `names` on."""
         pause, objects = Pause(), self.spec.objects
+        if bot.tells_programs and isinstance(sandbox, TellsPrograms):
+            sandbox.tells_programs = True
         approver, user = make_approver(started, pause, self.redactor), PausingPrompt(pause)
         search = started.options.get("search")
         context = ToolContext(sandbox, started.policy, started.bot, state_dir(), search=search)

@@ -91,7 +91,8 @@ class Launch(NamedTuple):
     """What only this run has. `owners` are the layers' host folders'; None for one that is not to be idmapped.
     `shields`: whether a layer that is only read is shown through an overlay, where sockets and pipes lead nowhere.
 
-    `pid_fd` takes the pid of the first process; `fds` get the fixed numbers above.
+    `pid_fd` takes the pid of the first process, `trace_fd`, where it is one, what is started; `fds` get the fixed
+    numbers above.
     """
 
     parent: int
@@ -109,6 +110,7 @@ class Launch(NamedTuple):
     ids: Ids | None = None
     """Of a sandbox that has a root."""
     writable: Writable | None = None
+    trace_fd: int | None = None
 
 
 def inside_paths(policy: Policy, layers: Sequence[FolderLayer]) -> tuple[str, ...]:
@@ -337,6 +339,8 @@ def launch_operations(policy: Policy, layers: Sequence[FolderLayer], host: HostF
         ops.add("die")
         ops.add("parent", launch.parent)
     _fill_stage(ops, policy, host, launch)
+    if launch.trace_fd is not None:
+        ops.add("trace", launch.trace_fd)
     ops.add("pidns", launch.pid_fd)
     ops.add("proc", f"{host.stage}/proc")
     if policy.network.mode != "none":

@@ -16,6 +16,7 @@ from stockade_sandbox.agent.binary import agent_memfd, sealed_memfd
 from stockade_sandbox.agent.child import Child
 from stockade_sandbox.agent.jobs import AgentConfig
 from stockade_sandbox.backends.bubblewrap.argv import Launch, bubblewrap_argv, launch_operations, program
+from stockade_sandbox.backends.bubblewrap.trace import Trace
 from stockade_sandbox.backends.host_info import HostFacts, pinned_files
 from stockade_sandbox.backends.in_root import open_in_root
 from stockade_sandbox.backends.seccomp import filter_bytes
@@ -32,6 +33,7 @@ class ProcessTree(Child):
     """A started chain. `process` is the launcher, which stays as guard of bubblewrap, first of a pid namespace."""
 
     pid_fd: int
+    trace: Trace | None = None
 
     @property
     def pid(self) -> int:
@@ -60,7 +62,7 @@ class ProcessTree(Child):
             self.process.kill()
         status = self.status()
         self._await_child()
-        for fd in (self.pidfd, self.stderr_fd, self.pid_fd):
+        for fd in (self.pidfd, self.stderr_fd, self.pid_fd, *([self.trace.fd] if self.trace else ())):
             os.close(fd)
         return status
 
@@ -103,9 +105,11 @@ def shell_bytes(root: str, path: str) -> bytes:
 
 
 def start_tree(
-    policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, stream: socket.socket, launch: Launch
-) -> ProcessTree:
+    policy: Policy, layers: Sequence[FolderLayer], host: HostFacts, stream: socket.socket, launch: Launch,
+    *, traced: bool = False,
+) -> ProcessTree:  # fmt: skip
     """A sandbox for that policy on prepared layers, with `stream` as the agent's. `launch` says all but descriptors.
+    `traced`: it writes down what is started in it.
 
     SandboxFailed when the machine has no process, memory or descriptor left for it.
     """
@@ -128,15 +132,19 @@ def start_tree(
             own = stack.enter_context(ExitStack())  # those that the chain has to its end
             pid_fd = _keep(own, os.memfd_create("bwrap-pid"))
             stderr_fd = _keep(own, os.memfd_create("sandbox-stderr"))
+            trace = Trace(_keep(own, os.memfd_create("sandbox-trace"))) if traced else None
         except OSError as error:
             hint = "free some memory or descriptors"
             raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", hint) from error
         complete = launch._replace(pid_fd=pid_fd, package_fds=package_fds, fds=fds)
+        more = (trace.fd,) if trace else ()
+        if trace:
+            complete = complete._replace(trace_fd=trace.fd)
         operations = launch_operations(policy, layers, host, complete)
         argv = ["launch", *command_line(operations, program(host, root=launch.ids is not None))]
-        process = _spawn(argv, launcher, (*fds, pid_fd, *package_fds), stderr_fd)
+        process = _spawn(argv, launcher, (*fds, pid_fd, *package_fds, *more), stderr_fd)
         own.pop_all()
-        return ProcessTree(process, os.pidfd_open(process.pid), stderr_fd, pid_fd)
+        return ProcessTree(process, os.pidfd_open(process.pid), stderr_fd, pid_fd, trace)
 
 
 def _spawn(argv: list[str], launcher: int, pass_fds: Sequence[int], stderr_fd: int) -> subprocess.Popen[bytes]:

@@ -36,7 +36,7 @@ from stockade_sandbox.limits.cgroups import Groups, guarantees, make_groups, pla
 from stockade_sandbox.policy import Policy, is_image
 from stockade_sandbox.port import Backend
 from stockade_sandbox.processes import descendants, pids_of
-from stockade_sandbox.results import FolderLayer
+from stockade_sandbox.results import FolderLayer, ProgramStart
 from stockade_sandbox.stoppable import Progress, stoppable
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ class BubblewrapSandbox(AgentSandbox):
     """
 
     backend = "bubblewrap"
+    tells_programs = False
+    """Implements port.TellsPrograms."""
     _build: Build | None = None
     _chain: ProcessTree | None = None
     _host: HostFacts | None = None
@@ -214,6 +216,10 @@ class BubblewrapSandbox(AgentSandbox):
         if overlays and not host.root:
             self._walk = registry.load("overlay.prepare:OwnersWalk")(overlays, self._open().notes.append)
 
+    def started_programs(self) -> tuple[Sequence[ProgramStart], int]:
+        """As port.TellsPrograms has it."""
+        return self._chain.trace.news() if self._chain and self._chain.trace else ((), 0)
+
     def _image_layer(self, image: "Image", uid: int | None) -> Writable:
         folder = (self._private or self._private_folder()) / "image"
         folder.mkdir()
@@ -229,7 +235,7 @@ class BubblewrapSandbox(AgentSandbox):
         return tuple(number for number, layer in enumerate(self._layers) if layer.inside in inside and shields[number])
 
     def _launch(self, host: HostFacts, stream: socket.socket, launch: Launch) -> ProcessTree:
-        self._chain = start_tree(self._policy, self._layers, host, stream, launch)
+        self._chain = start_tree(self._policy, self._layers, host, stream, launch, traced=self.tells_programs)
         if self._watch:
             self._watch.start()
         return self._chain

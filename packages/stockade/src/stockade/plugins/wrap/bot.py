@@ -5,10 +5,11 @@ and is told when the check fails.
 
 import os
 import shlex
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import anyio
@@ -16,7 +17,14 @@ import anyio
 from stockade.core.budget import Budget
 from stockade.core.data import Data
 from stockade.core.errors import HookFailed
-from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood, RunEvent, RunStarted
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    AnswerUnderstood,
+    ProgramsStarted,
+    RunEvent,
+    RunStarted,
+)
 from stockade.extend import (
     Answer,
     Bot,
@@ -26,6 +34,7 @@ from stockade.extend import (
     ExecResult,
     Finish,
     FolderRule,
+    Narrator,
     Policy,
     Programs,
     RunContext,
@@ -37,11 +46,15 @@ from stockade.extend import (
     UsageError,
 )
 from stockade.plugins.wrap.preset import Preset, seen
-from stockade_sandbox.results import Chunk, Stream
+from stockade_sandbox.port import TellsPrograms
+from stockade_sandbox.results import Chunk, ProgramStart, Stream
 
 NAME = "wrap"
 HEADLESS_S = 3600.0
 MAX_ANSWER_BYTES = 1 << 20
+MAX_PROGRAMS, MAX_WORDS_CHARS = 2_000, 300
+"""Of an event: different ones, and characters of each one's words."""
+SHOWN = 8
 
 Carry = Callable[[Sandbox, Sequence[str]], Awaitable[ExecResult]]
 """Runs a program in a sandbox with the user's own streams, for as long as it is wanted."""
@@ -66,6 +79,7 @@ class Wrapped(Bot):
     """
 
     asks = False
+    tells_programs = True
 
     def __init__(
         self, preset: Preset | None = None, argv: Sequence[str] = (), path: str = "",
@@ -85,6 +99,9 @@ class Wrapped(Bot):
             return policy
         own = FolderRule(host=str(self.home), mode="rw", inside=f"/homes/{self.home.name}")
         return replace(policy, folders=(*policy.folders, own), environment={**policy.environment, "HOME": own.inside})
+
+    def narrator(self, started: RunStarted) -> Narrator:
+        return _narrated
 
     async def begin(self, setup: Setup) -> RunStarted:
         started = setup.started
@@ -147,14 +164,14 @@ class Wrapped(Bot):
         if refused is not None:
             await ctx.add(ActionFinished(at=ctx.now(), turn=turn, step=0, observation=refused))
             raise end if isinstance(end, HookFailed) else UsageError(f"it was not started: {refused.reason}")
-        left = ctx.account.seconds_left(begun)
-        if stdin is None:
-            assert self.carry is not None
-            done = ExecResult(exit_code=124, stdout=b"", stderr=b"", timed_out=True)
-            with anyio.move_on_after(left):
-                done = await self.carry(ctx.sandbox, argv)
-        else:
-            done = await _alone(ctx.sandbox, argv, stdin, left)
+        if isinstance(ctx.sandbox, TellsPrograms):
+            ctx.sandbox.started_programs()  # of the sandbox itself
+        try:
+            done = await self._run_program(ctx, argv, stdin, ctx.account.seconds_left(begun))
+        finally:
+            if isinstance(ctx.sandbox, TellsPrograms):
+                with anyio.CancelScope(shield=True):
+                    await ctx.add(_programs(ctx.now(), *ctx.sandbox.started_programs()))
         streams: tuple[tuple[Stream, bytes], ...] = (("stdout", done.stdout), ("stderr", done.stderr))
         output = CommandOutput(
             exit_code=done.exit_code, timed_out=done.timed_out, truncated_bytes=done.truncated_bytes,
@@ -163,6 +180,16 @@ class Wrapped(Bot):
         )  # fmt: skip
         await ctx.add(ActionFinished(at=ctx.now(), turn=turn, step=0, observation=output))
         return output
+
+    async def _run_program(
+        self, ctx: RunContext, argv: Sequence[str], stdin: bytes | None, left: float | None
+    ) -> ExecResult:
+        if stdin is not None:
+            return await _alone(ctx.sandbox, argv, stdin, left)
+        assert self.carry is not None
+        with anyio.move_on_after(left):
+            return await self.carry(ctx.sandbox, argv)
+        return ExecResult(exit_code=124, stdout=b"", stderr=b"", timed_out=True)
 
 
 def wanted_of(started: RunStarted) -> Wanted:
@@ -186,6 +213,40 @@ def _ended(wanted: Wanted, done: CommandOutput) -> Ending | None:
     if done.timed_out:
         return Ending("stopped", "time", f"time: {name} ran {done.duration_s:.0f} s")
     return Ending("stopped", "gave_up", f"{name} ended with status {done.exit_code}") if done.exit_code else None
+
+
+def _programs(at: float, started: Sequence[ProgramStart], more: int) -> ProgramsStarted:
+    """As it goes on record: bounded, whatever a program does."""
+    found = Counter((one.program, _short(one.argv)) for one in started)
+    kept = list(found.items())[:MAX_PROGRAMS]
+    more += found.total() - sum(count for _, count in kept)
+    return ProgramsStarted(at=at, programs=tuple((*key, count) for key, count in kept), more=more)
+
+
+def _short(argv: Sequence[str]) -> tuple[str, ...]:
+    """The first words, in all as long as MAX_WORDS_CHARS."""
+    left, words = MAX_WORDS_CHARS, list[str]()
+    for word in argv:
+        if left <= 0:
+            return (*words, "...")
+        words.append(word if len(word) <= left else f"{word[:left]}...")
+        left -= len(word)
+    return tuple(words)
+
+
+def _narrated(event: RunEvent) -> Sequence[tuple[str, str]] | None:
+    """The most frequent of the programs; all else as for every bot."""
+    if not isinstance(event, ProgramsStarted):
+        return None
+    names = Counter[str]()
+    for program, _, count in event.programs:
+        names[PurePosixPath(program).name] += count
+    if not (total := names.total() + event.more):
+        return []
+    most = ", ".join(f"{name} {count}" for name, count in names.most_common(SHOWN))
+    return [
+        (f"[{total} program{'s' if total > 1 else ''} started: {most}{', ...' if len(names) > SHOWN else ''}]", "dim")
+    ]
 
 
 async def _alone(sandbox: Sandbox, argv: Sequence[str], stdin: bytes, limit_s: float | None) -> ExecResult:
