@@ -11,7 +11,7 @@ PYTEST = STOCKADE_TEST_SCALE=$(SCALE) $(BIN)/python -m pytest --numprocesses $(W
 SCALE = 1
 ORDINARY = not slow and not model and not toolchain
 
-.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp check attack attack-page bench docs agent size pictures lock clean
+.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size pictures lock clean
 
 $(BIN)/stockade: packages/sandbox/pyproject.toml packages/stockade/pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -55,7 +55,7 @@ test-bench: $(VENV)/.dev  ## that the benchmarks judge and count as they should,
 
 test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, runs, applies, power), models, what is built from packages
 	STOCKADE_TEST_SCALE=20 $(BIN)/python -m pytest tests/faults
-	$(MAKE) test-model test-wasm test-mcp test-clients
+	$(MAKE) test-model test-wasm test-mcp test-clients test-managers
 
 check: $(VENV)/.dev  ## lint, who imports whom, and types only
 	$(BIN)/ruff check
@@ -80,6 +80,9 @@ test-mcp: $(VENV)/.dev  ## MCP servers of npm inside the sandbox, the inspector 
 
 test-clients: $(VENV)/.dev  ## the wrapped agents for real (docs/wrap.md), against a server that plays the model (fetches them once, 1.1 GB)
 	$(BIN)/python -m pytest -m toolchain tests/clients
+
+test-managers: $(VENV)/.dev  ## package managers against local indexes (needs Debian's cargo-web, golang-go, default-jdk-headless; fetches uv and pnpm once)
+	$(BIN)/python -m pytest -m toolchain tests/conformance/test_package_managers.py
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/overhead.py

@@ -64,6 +64,15 @@ def test_a_sandbox_without_a_network_has_no_proxy(stage: Stage) -> None:
     assert ":0C38" not in ended.out
 
 
+def test_a_program_keeps_its_streams_and_what_was_refused_is_told_after_it(stage: Stage) -> None:
+    names = ("evil.test", "a.evil.test", "169.254.169.254")
+    script = f"curl -sS {' '.join(f'http://{name}/' for name in names)} | cut -c1-9; printf own >&2"
+    ended = stage.call("sandbox", "exec", "--net", "good.test", "--", "sh", "-c", script)
+    assert (ended.status, ended.out) == (0, "stockade:\n" * 3)
+    told = ", ".join(f"{name} (1)" for name in names)
+    assert ended.err == f"ownstockade: refused: {told} allow with --net {','.join(names)}\n"
+
+
 @contextmanager
 def company(stage: Stage) -> Iterator[Upstream]:
     """A proxy that alone knows where good.test is, by HTTP and HTTPS."""

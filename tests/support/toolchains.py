@@ -1,6 +1,7 @@
 """Programs from PyPI and npm that tests use, installed once into the developers' cache."""
 
 import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,8 @@ GEMINI = "@google/gemini-cli@0.61.0"
 _MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "x64")
 OPENCODE, GOOSE = f"opencode-linux-{_MACHINE}", f"@aaif/goose-binary-linux-{_MACHINE}"
 OF_THE_MACHINE = (f"{OPENCODE}@1.18.33", f"{GOOSE}@1.52.0")
+MANAGERS_HOME = CACHE / "managers"
+UV, PNPM = "uv==0.13.9", "pnpm@9.15.9"
 INSTALL_S = 900
 
 
@@ -57,6 +60,20 @@ def clients() -> str:
     packages = CLIENTS_HOME / "node_modules"
     return ":".join(map(str, (CLIENTS_HOME / "venv/bin", packages / ".bin", packages / OPENCODE / "bin",
                               packages / GOOSE / "bin")))  # fmt: skip
+
+
+def package_managers() -> Path:
+    """A folder with uv and pnpm, as programs."""
+    programs = MANAGERS_HOME / "programs"
+    if not _is_ready(MANAGERS_HOME, wanted := (UV, PNPM)):
+        _begin(MANAGERS_HOME, (UV,))
+        _run(MANAGERS_HOME, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", PNPM)
+        shutil.rmtree(programs, ignore_errors=True)
+        shutil.copytree(MANAGERS_HOME / "node_modules/pnpm", programs / "pnpm.of.npm")
+        shutil.copy2(MANAGERS_HOME / "venv/bin/uv", programs)
+        (programs / "pnpm").symlink_to("pnpm.of.npm/bin/pnpm.cjs")
+        _end(MANAGERS_HOME, wanted)
+    return programs
 
 
 def zig() -> str:

@@ -182,15 +182,16 @@ def debian(tmp_path: Path, mirror: int) -> str:
 INSTALL = "apt-get update 2>&1 && apt-get install -y hello-there 2>&1 && hello-there && stat -c %A /bin"
 
 
+@pytest.mark.parametrize("way", ["", "unset http_proxy https_proxy HTTPS_PROXY; "], ids=["the proxy", "no proxy"])
 @pytest.mark.anyio
-async def test_apt_installs_as_its_root_through_the_proxy(debian: str, mirror: int, tmp_path: Path) -> None:
+async def test_apt_installs_as_its_root(debian: str, mirror: int, tmp_path: Path, way: str) -> None:
     policy = Policy(rootfs=debian, network=Network(mode="allow", hosts=(f"good.test:{mirror}",)))
     requests: list[NetworkRequest] = []
     box = BubblewrapSandbox(policy, (), tmp_path / "run", to_loopback)
     box.on_network = requests.append
     with anyio.fail_after(300):
         async with box:
-            done = await box.run(INSTALL)
+            done = await box.run(way + INSTALL)
     assert done.exit_code == 0, done.stdout.decode()
     assert b"hello there\n" in done.stdout
     assert {request.host for request in requests} == {"good.test"}

@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 import tty
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from stockade.cli.lazy import load
 from stockade.cli.ui.changeset import files_of, some_files
 from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
+from stockade.cli.ui.summary import refused_line
 from stockade.core.data import Data
 from stockade.core.errors import ActionFailed, SandboxDied, UsageError
 from stockade.core.ports import ExecResult, Sandbox, Toolbox
@@ -33,11 +35,12 @@ from stockade.runtime.toolchains import own_toolchain
 from stockade_sandbox.agent.jobs import Sink
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import MAX_COMMAND_BYTES, Programs, StartedProgram
-from stockade_sandbox.results import CommandOutput, Stream
+from stockade_sandbox.results import CommandOutput, NetworkRequest, Stream
 from stockade_sandbox.stoppable import unwrap_exception_group
 
 MAX_OUTPUT = MAX_STDIN = 64 << 20
 _MAX_LINE = 8 * MAX_COMMAND_BYTES
+_MAX_REFUSALS, _SHOWN_REFUSALS = 1000, 5
 
 
 class Request(Data):
@@ -277,6 +280,28 @@ def in_sandbox(options: RunSpec, work: Callable[[Sandbox], Awaitable[T]], policy
     return found
 
 
+class _Refusals:
+    """What the network did not let through, told once the program has ended: its own streams stay its own."""
+
+    def __init__(self) -> None:
+        self._missing, self._failed = Counter[str](), Counter[str]()
+
+    def hear(self, event: NetworkRequest) -> None:
+        if event.allow:
+            told, counted = event.allow, self._missing
+        else:
+            told, counted = f"{event.host or 'unreadable'}:{event.port}: {event.reason}", self._failed
+        failed = event.verdict == "refused" or (event.reason and not 0 < event.status < 500)
+        if failed and (told in counted or len(counted) < _MAX_REFUSALS):
+            counted[told] += 1
+
+    def tell(self) -> None:
+        for told, count in self._failed.most_common(_SHOWN_REFUSALS):
+            say(f"network: {told}{f' ({count} times)' if count > 1 else ''}")
+        if line := refused_line(self._missing):
+            say(line)
+
+
 @asynccontextmanager
 async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
     """A sandbox with the programs of tools in it, whose layers are thrown away at the end."""
@@ -286,12 +311,15 @@ async def _fresh(options: RunSpec, policy: Policy) -> AsyncIterator[Sandbox]:
         policy, installed = await load("tools.command_file:programs")(options.tool, policy)
     with lock(run_id):
         sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
+        refusals = _Refusals()
+        sandbox.on_network = refusals.hear
         try:
             async with sandbox, AsyncExitStack() as stack:
                 if installed is not None:
                     await stack.enter_async_context(installed(sandbox))
                 yield sandbox
         finally:
+            refusals.tell()
             reviewer = sandboxes.reviewer()
             if work := changes.pending(reviewer, sandbox.layers):
                 files = some_files(files_of(reviewer, work))

@@ -22,9 +22,12 @@ closed, and opens it by a change of mode that is not done where it would make it
 """
 
 
-def begin_layer(image: Image, workdir: str, paths: Sequence[str], folder: Path, uid: int | None) -> Writable:
+def begin_layer(
+    image: Image, workdir: str, paths: Sequence[str], folder: Path, uid: int | None, *, networked: bool
+) -> Writable:
     """In `folder`, which is new, for the user `uid` of this machine; None for our own. `paths`: where folders will be
-    mounted. Blocks. UsageError where the image has something else there, PolicyNotEnforceable where no overlay can be.
+    mounted; `networked`: names are asked of the agent. Blocks. UsageError where the image has something else at a
+    path, PolicyNotEnforceable where no overlay can be.
     """
     for path in ("/proc", "/dev", *paths):
         for found in _above(image.root, path):
@@ -34,7 +37,8 @@ def begin_layer(image: Image, workdir: str, paths: Sequence[str], folder: Path, 
         what = f"the image at {image.root} cannot be written over here: {why}"
         raise PolicyNotEnforceable("rootfs", what, "set XDG_CACHE_HOME and XDG_STATE_HOME to a local disk", ("docker",))
     files = {} if os.path.lexists(f"{image.root}/etc/hosts") else {"etc/hosts": etc_files()["hosts"]}
-    for name, text in _SETTINGS.items() if image.uid == 0 else ():
+    wanted = {"etc/resolv.conf": etc_files()["resolv.conf"]} if networked else {}
+    for name, text in (wanted | (_SETTINGS if image.uid == 0 else {})).items():
         above = _above(image.root, name.rpartition("/")[0])
         if all(found.is_dir() and not found.is_symlink() for found in above):
             files[name] = text

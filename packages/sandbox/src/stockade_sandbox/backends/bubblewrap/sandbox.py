@@ -226,7 +226,8 @@ class BubblewrapSandbox(AgentSandbox):
         given = {"HOME": image.home, "USER": image.name, **self._policy.environment}
         self._policy = replace(self._policy, environment=given)
         begin = registry.load("backends.bubblewrap.image:begin_layer")
-        made: Writable = begin(image, self._cwd, inside_paths(self._policy, self._layers), folder, uid)
+        paths, networked = inside_paths(self._policy, self._layers), self._policy.network.mode != "none"
+        made: Writable = begin(image, self._cwd, paths, folder, uid, networked=networked)
         return made
 
     def _caches(self, shields: Sequence[bool]) -> tuple[int, ...]:
