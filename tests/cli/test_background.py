@@ -162,6 +162,22 @@ def test_stopped_it_is_closed_in_order_and_its_changes_can_be_applied(stage: Sta
     assert (stage.demo / "kept.txt").read_text() == "kept\n"
 
 
+def test_without_a_name_the_one_of_the_folder_is_stopped(stage: Stage) -> None:
+    (elsewhere := stage.tmp_path / "elsewhere").mkdir()
+    run_id = detached(stage, *ENDLESS, DONE)
+    begun(stage, run_id)
+    nothing = stage.call("runs", "stop", folder=elsewhere)
+    assert (nothing.status, "no run of" in nothing.err) == (2, True)
+    other = detached(stage, *ENDLESS, DONE)
+    begun(stage, other)
+    both = stage.call("runs", "stop", folder=stage.demo)
+    assert both.status == 2
+    assert f"2 runs of {stage.demo} are under way" in both.err
+    assert f"{other}, {run_id}" in both.err
+    assert stage.call("runs", "stop", other).status == 0
+    assert f"run {run_id}: stopped" in stage.call("runs", "stop", folder=stage.demo).err
+
+
 def test_killed_it_leaves_a_record_from_which_it_goes_on(stage: Stage) -> None:
     run_id = detached(stage, *ENDLESS, DONE)
     begun(stage, run_id)

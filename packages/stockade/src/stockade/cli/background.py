@@ -28,6 +28,7 @@ from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor
 from stockade.paths import run_dir, state_dir
 from stockade.run_lock import CONTROL, LOG, Driver, driver_of, is_locked, status_now
+from stockade.runtime.policy import current_folder
 
 _LOOK_S = 0.1
 _CHUNK = 1 << 16
@@ -280,23 +281,35 @@ def _connected(run_id: str) -> socket.socket:
 
 
 @click.command("stop", short_help="End runs that are under way, in order.")
-@flags.run(nargs=-1, required=True)
+@flags.run(nargs=-1)
 @flags.offered(flags.JSON, flags.STORE)
 def stop(run: tuple[str, ...], **values: Any) -> int:
     """End runs that are under way, and wait for that: what runs in the sandbox ends, the record is closed, changes are
     kept to be decided on. `stockade runs resume` goes on with one.
 
-    Status 2 when one of them cannot be stopped: it is not under way, or not by a process of yours on this machine.
+    Without RUN the one of this folder. Status 2 when one of them cannot be stopped: it is not under way, or not by a
+    process of yours on this machine.
     """
     with on_record(values) as (store, settings):
         status = 0
-        for run_id in dict.fromkeys(anyio.run(store.find, one) for one in run):
+        for run_id in dict.fromkeys(anyio.run(store.find, one) for one in run or (_of_here(store),)):
             try:
                 _stop(store, run_id, json_lines=settings.front.json_lines)
             except StockadeError as error:
                 say(f"not stopped: {error.message}", error.hint)
                 status = error.exit_status
         return status
+
+
+def _of_here(store: RunStore) -> str:
+    """UsageError unless just one is under way that works in this folder or below it."""
+    folder = current_folder()
+    summaries = anyio.run(partial(store.runs, folder=str(folder)))
+    found = [one.run_id for one in summaries if one.status == "running" and is_locked(one.run_id)]
+    if len(found) != 1:
+        what = f"{len(found)} runs of {folder} are under way" if found else f"no run of {folder} is under way"
+        raise UsageError(what, f"name it: {', '.join(found[:5])}" if found else "stockade runs list --status running")
+    return found[0]
 
 
 def _stop(store: RunStore, run_id: str, *, json_lines: bool) -> None:
