@@ -12,8 +12,9 @@ import pytest
 
 from stockade.testing import say
 from stockade_sandbox import AsyncSandbox, Sandbox
-from tests.cli.conftest import DONE, Stage
+from tests.cli.conftest import DONE, PATIENCE_S, Stage
 from tests.conformance.ordinary_user import run_as_ordinary_user
+from tests.support.tmux import Screen
 
 VALUE = "sk-real-0123456789abcdef"
 URL = "http://127.0.0.1:3128/credential/localhost:PORT/x"
@@ -57,6 +58,23 @@ def use(service: Echo) -> str:
     """A command that uses the key and keeps what it gets to see."""
     url = URL.replace("PORT", str(service.server_port))
     return f'curl -sS -H "Authorization: Bearer $MY_KEY" {url} | tee answer; env > variables'
+
+
+def test_in_a_shell_of_the_users_own_on_a_terminal(stage: Stage, service: Echo, tmp_path: Path) -> None:
+    told = ["shell", "--folder", ".", "--credential", f"MY_KEY@localhost:{service.server_port}"]
+    shown = Screen(tmp_path, told, stage.demo, stage.environment(), PATIENCE_S)
+    try:
+        shown.until("bash-")
+        shown.type(f"{use(service)}; tty; echo length ${{#MY_KEY}}\r")
+        shown.until("Authorization: Bearer", "/dev/pts/", "length")
+        assert VALUE not in shown.text
+        assert f"length {len(VALUE)}" not in shown.text
+        shown.type("exit 3\r")
+        assert shown.status() == 3
+    finally:
+        shown.close()
+    assert [f"Authorization: Bearer {VALUE}" in headers for headers in service.got] == [True]
+    assert not (stage.demo / "answer").exists()
 
 
 def with_key(folder: Path) -> list[str]:
