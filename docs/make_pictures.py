@@ -10,7 +10,8 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +19,14 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
+from tests.clients.internet import Internet
+from tests.clients.player import Step
 from tests.support.tmux import Screen
+from tests.support.toolchains import CLIENTS_HOME, clients
 
 from stockade.testing import say
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.policy import parse_credential
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "pictures"
@@ -33,6 +38,10 @@ DAY = "2026-01-02"
 _QUESTION = "or say what to change:"
 _ID = re.compile(r"(?<!\d)\d{8}-\d{6}-[a-z0-9]{4}\b")
 _SECONDS = re.compile(r"(?<!\d)\d+\.\d s\b")
+_OF_CLAUDE = (
+    (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "3f0d9a52-61c7-4b1e-9a80-5d2c7e4b1f36"),
+    (re.compile(r"[A-Z]\w+ for \d+s"), "Worked for 1s"),
+)
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL")
 _FORMAT = re.sub(r" *@font-face \{\{.*?\}\}\n| *<!--.*?-->\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 """Rich's, without the fonts that it would fetch and without the address of its makers."""
@@ -42,8 +51,9 @@ _FORMAT = re.sub(r" *@font-face \{\{.*?\}\}\n| *<!--.*?-->\n", "", CONSOLE_SVG_F
 class Flow:
     """`call` is what is typed behind `stockade`, `answers` are the model's. `typed`: what has to be on the screen, and
     the keys that follow. The picture is of the end of the command or, with `until`, of the moment when that is on the
-    screen; `leave` are the keys after that. `at_home`: with the user's own home, where rootless Podman keeps files of
-    other uids, which nobody but it can remove.
+    screen; `leave` are the keys after that. `acts`: it is Claude Code as the tests have it, and what its model does,
+    which a server plays. `at_home`: with the user's own home, where rootless Podman keeps files of other uids, which
+    nobody but it can remove.
     """
 
     call: str
@@ -51,6 +61,7 @@ class Flow:
     typed: Sequence[tuple[str, str]] = ()
     until: str = ""
     leave: str = ""
+    acts: Sequence[Step] = ()
     at_home: bool = False
 
 
@@ -81,20 +92,66 @@ FLOWS = {
             ("(2/2) Apply this hunk?", "n\r"),
         ],
     ),
+    "wrap": Flow(
+        "wrap --folder demo --home mine -- claude",
+        typed=[
+            ("? for shortcuts", "Lisbon has 567131 people now"),
+            ("567131", "\r"),
+            ("Do you want to make this edit", "\r"),
+            ("all is done", "\x04"),
+            ("again to exit", "\x04"),
+            (_QUESTION, "y\r"),
+        ],
+        acts=[
+            ("Read", {"file_path": "/workspace/data.csv"}),
+            ("Edit", {"file_path": "/workspace/data.csv", "old_string": "545796", "new_string": "567131"}),
+        ],
+    ),
     "list": Flow("runs list"),
     "show": Flow("runs show last"),
     "doctor": Flow("doctor", at_home=True),
 }  # fmt: skip
 
 
+@contextmanager
+def claude(acts: Sequence[Step]) -> Iterator[dict[str, str]]:
+    """Inside, Claude Code can be wrapped with these variables, in the home `mine` where it was set up before."""
+    sentinel = parse_credential("ANTHROPIC_API_KEY@x").sentinel
+    known = {
+        "hasCompletedOnboarding": True,
+        "customApiKeyResponses": {"approved": [sentinel[-20:]], "rejected": []},
+        "projects": {"/workspace": {"hasTrustDialogAccepted": True}},
+    }
+    home = HOME / ".local" / "share" / "stockade-homes" / "mine"
+    home.mkdir(parents=True)
+    (home / ".claude.json").write_text(json.dumps(known))
+    clients()
+    package = HOME / "node_modules" / "claude-code"  # at a place that is nobody's
+    shutil.copytree(CLIENTS_HOME / "node_modules/@anthropic-ai/claude-code", package)
+    (package / "bin" / "claude").symlink_to("claude.exe")
+    with Internet(("api.anthropic.com",), HOME / "ca.pem", acts) as internet:
+        yield {
+            "PATH": f"{package / 'bin'}:{os.environ['PATH']}",
+            "HTTPS_PROXY": f"http://127.0.0.1:{internet.port}",
+            "STOCKADE_CA": str(internet.certificate),
+            "ANTHROPIC_API_KEY": "sk-of-the-user-0123456789",
+        }
+
+
 def played(flow: Flow) -> str:
     """The rows of the screen, with their colours as escapes."""
+    with claude(flow.acts) if flow.acts else nullcontext(dict[str, str]()) as variables:
+        return _played(flow, variables)
+
+
+def _played(flow: Flow, variables: Mapping[str, str]) -> str:
     if flow.answers:
         script = HOME / flow.call.rpartition("/")[2]
         script.write_text("".join(f"{json.dumps({'content': answer})}\n" for answer in flow.answers))
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     if not flow.at_home:
         environment["HOME"] = str(HOME)
+    environment |= variables
     above = f"\x1b[1;32m$\x1b[0m stockade {flow.call}\n"
     screen = Screen(HOME, shlex.split(flow.call.replace("\\\n", "")), HOME, environment, PATIENCE_S, SIZE, above)
     try:
@@ -114,6 +171,8 @@ def played(flow: Flow) -> str:
 
 def settled(screens: dict[str, str]) -> dict[str, str]:
     """Each of the same length, without what differs from one time to the next."""
+    for pattern, text in _OF_CLAUDE:
+        screens = {name: pattern.sub(text, cells) for name, cells in screens.items()}
     ids = sorted({found for cells in screens.values() for found in _ID.findall(cells)})
 
     def numbered(match: re.Match[str]) -> str:
