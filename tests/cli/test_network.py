@@ -116,10 +116,10 @@ def test_an_upstream_proxy_that_is_down_is_a_line_and_one_that_is_none_is_a_mist
     why = "the upstream proxy 127.0.0.1:1 (HTTPS_PROXY) cannot be reached: Connection refused"
     assert "response 502" in ended.err
     assert f"[network: CONNECT good.test:443: {why}, 0 bytes up, 0 down]" in ended.err
-    monkeypatch.setenv("HTTPS_PROXY", f"socks5://{IN_URL}@127.0.0.1:1")
+    monkeypatch.setenv("HTTPS_PROXY", f"socks4://{IN_URL}@127.0.0.1:1")
     ended = stage.call("sandbox", "exec", "--net", "good.test", "--", "true")
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err.startswith("stockade: HTTPS_PROXY is not the http:// address of a proxy\n")
+    assert ended.err.startswith("stockade: HTTPS_PROXY is not the http:// or socks5:// address of a proxy\n")
     assert IN_URL not in ended.err
 
 

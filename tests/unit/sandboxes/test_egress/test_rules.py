@@ -9,8 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import UsageError
-from stockade_sandbox.egress.rules import Refused, Rules, Target, address_of, host_name, parse_authority, shown
-from stockade_sandbox.policy import Network, parse_network, policy_of
+from stockade_sandbox.egress.rules import (
+    MAX_PORTS,
+    Refused,
+    Rules,
+    Target,
+    address_of,
+    host_name,
+    parse_authority,
+    shown,
+)
+from stockade_sandbox.policy import PROXY_PORT, Network, parse_network, policy_of
 
 ADDRESSES = (
     "127.0.0.1", "2130706433", "0x7f000001", "0X7F000001", "017700000001", "0177.0.0.1", "127.1", "1.2.3", "0", "0x",
@@ -87,6 +96,56 @@ def test_the_list_is_exact() -> None:
         assert refusal(found, host) == f"{host} is not on the --net allow list"
     for host, port in (("pypi.org", 8443), ("a.org", 443), ("x.b.org", 443), ("pypi.org", 22)):
         assert f"{host}:{port}" in (refusal(found, host, port) or "")
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "rule"),
+    [
+        ("b.org", 443, "b.org"), ("b.org", 80, "b.org"), ("b.org", 8443, "b.org:8443"), ("a.org", 443, "a.org:443"),
+        ("a.org", 80, "a.org:80"), ("a.org", 22, "a.org:22"), ("8.8.8.8", 443, "8.8.8.8"), ("::1", 53, "[::1]:53"),
+        ("10.0.0.1", 443, "10.0.0.1:443"), ("localhost", 80, "localhost:80"), ("localhost", 443, "localhost:443"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_rule_that_would_do(host: str, port: int, rule: str) -> None:
+    found = rules("a.org:8443", "10.0.0.0/8:5432", "localhost:11434")
+    with pytest.raises(Refused) as refused:
+        found.judge(Target(host, port))
+    assert refused.value.allow == rule
+
+
+def test_localhost_always_needs_its_port() -> None:
+    with pytest.raises(Refused) as refused:
+        rules("a.org").judge(Target("localhost", 80))
+    assert refused.value.allow == "localhost:80"
+
+
+def test_what_may_be_asked_for_by_its_name() -> None:
+    found, everything = rules("a.org:22", "*.corp"), Rules.of(Network(mode="open"))
+    assert [name for name in ("a.org", "b.org", "db.corp", "corp", "db.lan") if found.may_name(name)] == [
+        "a.org",
+        "db.corp",
+    ]
+    assert [name for name in ("a.org", "db.corp", "printer", "localhost") if everything.may_name(name)] == ["a.org"]
+
+
+@pytest.mark.parametrize(("host", "port"), [("a.org", 25), ("a.org", 8443)])
+def test_open_has_no_rule_for_other_ports(host: str, port: int) -> None:
+    with pytest.raises(Refused) as refused:
+        Rules.of(Network(mode="open")).judge(Target(host, port))
+    assert refused.value.allow == ""
+
+
+def test_the_agent_listens_where_names_are_and_not_on_the_proxys_own_port() -> None:
+    found = rules("a.org:22", "*.b.org:5432", "10.0.0.0/8:6379", "c.org", f"d.org:{PROXY_PORT}")
+    assert found.ports == (22, 80, 443, 5432)
+    assert Rules.of(Network(mode="open")).ports == Rules.of(Network()).ports == (80, 443)
+
+
+def test_there_are_only_so_many_ports() -> None:
+    most = [f"a.org:{port}" for port in range(1000, 1000 + MAX_PORTS - 2)]
+    assert len(rules(*most, "a.org:80", "b.org:443", "10.0.0.0/8:9").ports) == MAX_PORTS
+    with pytest.raises(UsageError, match=f"names {MAX_PORTS + 1} ports"):
+        rules(*most, "a.org:999")
 
 
 def test_open_is_every_name_on_two_ports_and_none_is_nothing() -> None:

@@ -18,6 +18,7 @@ from stockade_sandbox.egress.upstream import Upstream
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.policy import Network, Policy, parse_credential
 from tests.support import upstream as support
+from tests.support.socks import socks
 from tests.unit.sandboxes.test_egress.support import Net, accepting, echo, loopback, waiting_net
 from tests.unit.sandboxes.test_egress.test_proxy import connect, get
 
@@ -206,14 +207,83 @@ def test_each_variable_is_for_its_own_and_lower_case_comes_first() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["socks5://me:hunter22@h:1", "https://me:hunter22@h:1", "http://me:hunter22@", "http://me:hunter22@h:99999",
+    ["socks4://me:hunter22@h:1", f"socks5://me:hunter22{'x' * 250}@h:1", "https://me:hunter22@h:1",
+     "http://me:hunter22@", "http://me:hunter22@h:99999",
      "http://me:hunter22@[x", "me:hunter22://h"],
 )  # fmt: skip
 def test_what_is_no_proxy_is_said_without_its_password(url: str) -> None:
-    with pytest.raises(UsageError, match=r"^HTTPS_PROXY is not the http:// address of a proxy") as caught:
+    with pytest.raises(UsageError, match=r"^HTTPS_PROXY is not the http:// or socks5:// address of a proxy") as caught:
         Upstream.of({"HTTPS_PROXY": url})
     assert "hunter22" not in str(caught.value) + str(caught.value.hint)
 
 
 def test_the_password_is_in_no_representation() -> None:
     assert support.AUTHORIZATION not in repr(Upstream.of({"https_proxy": f"http://{support.IN_URL}@h"}))
+    assert "word" not in repr(Upstream.of({"https_proxy": f"socks5://{support.IN_URL}@h"}))
+
+
+def test_all_proxy_is_for_what_has_none_of_its_own() -> None:
+    upstream = Upstream.of({"ALL_PROXY": "socks5h://s", "HTTPS_PROXY": "http://p:8080"})
+    assert str(upstream.https) == "the upstream proxy p:8080 (HTTPS_PROXY)"
+    assert str(upstream.http) == "the upstream proxy s:1080 (ALL_PROXY)"
+    assert str(Upstream.of({"ALL_PROXY": "http://q", "all_proxy": "r"}).https) == "the upstream proxy r:80 (all_proxy)"
+    with pytest.raises(UsageError, match=r"^ALL_PROXY is not the") as caught:
+        Upstream.of({"ALL_PROXY": "https://h"})
+    assert "spoken to by TLS" in str(caught.value.hint)
+
+
+ACCOUNT = (support.USER, support.PASSWORD)
+
+
+@pytest.mark.parametrize("account", [None, ACCOUNT], ids=["open", "with a password"])
+async def test_socks_is_given_names_for_tls_and_for_plain_http(account: tuple[str, str] | None) -> None:
+    ports = dict[str, int]()
+    async with waiting_net(resolver=nowhere) as net:
+        with socks(ports, account) as (port, asked):
+            plain, tls = await net.canned(), await net.tls_origin(OUTSIDE.context("good.test"), echo)
+            ports |= {f"good.test:{one}": one for one in (plain, tls)}
+            url = f"socks5://{support.IN_URL + '@' if account else ''}127.0.0.1:{port}"
+            net.begin(None, Upstream.of({"all_proxy": url}))
+            assert (await net.talk(get(plain))).endswith(b"ok\n")
+            assert net.got[0].startswith(b"GET /x HTTP/1.1\r\n")
+            async with await net.connect() as stream:
+                await stream.send(connect(tls))
+                assert b" 200 " in await stream.receive()
+                context = ssl.create_default_context(cadata=OUTSIDE.certificate.decode())
+                async with await connect_tls(stream, "good.test", context) as inner:
+                    await inner.send(b"GET / HTTP/1.1\r\n\r\n")
+                    assert b"200 OK" in await inner.receive()
+            assert b"not on the --net" in await net.talk(connect(443, "evil.test"))
+            assert asked == [f"good.test:{plain}", f"good.test:{tls}"]
+
+
+@pytest.mark.parametrize(
+    ("user", "account", "why"),
+    [
+        ("", ACCOUNT, "wants a user and a password, or speaks no SOCKS 5"),
+        ("me:wrongpassword@", ACCOUNT, "wants another user and password than its URL has"),
+        ("", None, "refused good.test:4433: not allowed by its rules"),
+    ],
+)
+async def test_a_socks_proxy_that_refuses_is_told(user: str, account: tuple[str, str] | None, why: str) -> None:
+    async with waiting_net(resolver=nowhere) as net:
+        with socks({}, account) as (port, _):
+            net.begin(None, Upstream.of({"https_proxy": f"socks5h://{user}127.0.0.1:{port}"}))
+            answer = await net.talk(connect(4433))
+            assert answer.startswith(f"HTTP/1.1 502 stockade: the upstream proxy 127.0.0.1:{port}".encode())
+            assert why in net.events[0].reason
+            assert "wrongpassword" not in answer.decode() + net.events[0].reason
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\5", b"\5\0\5\0\0\7", b"\5\0\5\0\0\3\4ab"]
+)
+async def test_what_speaks_no_socks_is_told(said: bytes) -> None:
+    async def speaks(stream: SocketStream) -> None:
+        await stream.receive()
+        await stream.send(said)
+
+    async with waiting_net(resolver=nowhere) as net:
+        port = await net.origin(speaks)
+        net.begin(None, Upstream.of({"https_proxy": f"socks5://127.0.0.1:{port}"}))
+        assert (await net.talk(connect(4433))).startswith(b"HTTP/1.1 502 stockade: the upstream proxy 127.0.0.1")

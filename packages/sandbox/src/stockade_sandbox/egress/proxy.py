@@ -290,7 +290,7 @@ class Egress:
                 raise Refused(f"{target} is a credential's host: by TLS only")
         upgrade = port == 443 and http.is_websocket(request)
         framing = http.request_framing(request)
-        proxy = self.upstream.proxy(target, plain=True) if port == 80 else None
+        proxy = self.upstream.http_proxy(target) if port == 80 else None
         secrets = proxy.secrets if proxy else ()
         return Exchange(request, target, path, framing, entry, meter, secrets, port, upgrade, proxy)
 
@@ -365,8 +365,7 @@ class Egress:
             elif not rules.may_name(target.host):
                 raise Refused(f"{target.host} is not a public name: --net has to name it", allow=target.host)
             entry.allowed = True
-            within_s = self.bounds.connect_s
-            return await (proxy.reach(within_s) if plain else proxy.tunnel(target, within_s))
+            return await proxy.connect(target, self.bounds.connect_s, plain=plain)
         addresses = await public_addresses(target, self.resolver, may_be_private)
         entry.allowed = True
         why = "no answer"

@@ -1,4 +1,5 @@
-"""The user's own proxy as the next hop: HTTPS_PROXY for tunnels (CONNECT), HTTP_PROXY for plain HTTP, but for NO_PROXY.
+"""The user's own proxy as the next hop: HTTPS_PROXY for tunnels, HTTP_PROXY for plain HTTP, ALL_PROXY for what has
+none, but for NO_PROXY. Tunnels are made by CONNECT, or by SOCKS 5 (RFC 1928, RFC 1929).
 
 It is given names and looks them up itself. What its URL has of a password goes to it alone.
 """
@@ -67,6 +68,10 @@ class Proxy:
             why = not_connected(error)
         raise Refused(f"{self} cannot be reached: {shown(why)}", 502)
 
+    async def connect(self, target: Target, within_s: float, *, plain: bool) -> ByteStream:
+        """For one request of `plain` HTTP, or for all that is said to `target`."""
+        return await (self.reach(within_s) if plain else self.tunnel(target, within_s))
+
     async def tunnel(self, target: Target, within_s: float) -> ByteStream:
         """A connection to `target`, as it made one. Refused (502) when it did not."""
         stream = await self.reach(within_s)
@@ -88,6 +93,46 @@ class Proxy:
         if not 200 <= response.status < 300:
             raise Refused(f"{self} refused {target}: {response.status} {shown(response.phrase)}", 502)
         return Begun(stream, reader.buffer) if reader.buffer else stream
+
+
+@dataclass(frozen=True)
+class Socks(Proxy):
+    """`account` are a user and a password, where its URL has them."""
+
+    account: tuple[bytes, bytes] | None = field(default=None, repr=False)
+
+    async def connect(self, target: Target, within_s: float, *, plain: bool) -> ByteStream:
+        """It knows nothing of HTTP."""
+        return await self.tunnel(target, within_s)
+
+    async def _connected(self, stream: SocketStream, target: Target) -> ByteStream:
+        reader = End.of(stream).reader
+        await stream.send(b"\5\2\0\2" if self.account else b"\5\1\0")
+        method = await reader.receive_exactly(2)
+        if method == b"\5\2" and self.account:
+            user, password = self.account
+            await stream.send(b"\1%c%b%c%b" % (len(user), user, len(password), password))
+            if (await reader.receive_exactly(2))[1]:
+                raise Refused(f"{self} wants another user and password than its URL has", 502)
+        elif method != b"\5\0":
+            raise Refused(f"{self} wants a user and a password, or speaks no SOCKS 5", 502)
+        await stream.send(b"\5\1\0%b%b" % (_socks_address(target.host), target.port.to_bytes(2)))
+        _, failed, _, kind = await reader.receive_exactly(4)
+        if failed:
+            raise Refused(f"{self} refused {target}: {_SOCKS_FAILURES.get(failed, f'failure {failed}')}", 502)
+        size = {1: 4, 4: 16}.get(kind)
+        await reader.receive_exactly((size or (await reader.receive_exactly(1))[0]) + 2)
+        return Begun(stream, reader.buffer) if reader.buffer else stream
+
+
+_SOCKS_FAILURES = {1: "general failure", 2: "not allowed by its rules", 3: "network unreachable", 4: "host unreachable",
+                   5: "connection refused", 6: "TTL expired", 7: "no such command", 8: "no such address"}  # fmt: skip
+
+
+def _socks_address(host: str) -> bytes:
+    if (address := address_of(host)) is not None:
+        return (b"\1" if address.version == 4 else b"\4") + address.packed
+    return b"\3%c%b" % (len(host), host.encode())
 
 
 @dataclass(frozen=True)
@@ -132,6 +177,11 @@ class Upstream:
         direct = tuple(_Direct.of(word) for word in re.split(r"[\s,]+", words) if word)
         return cls(_proxy(environ, "https_proxy"), _proxy(environ, "http_proxy"), direct)
 
+    def http_proxy(self, target: Target) -> Proxy | None:
+        """One that is given a whole request for `target`."""
+        found = self.proxy(target, plain=True)
+        return None if isinstance(found, Socks) else found
+
     def proxy(self, target: Target, *, plain: bool = False) -> Proxy | None:
         """Which one is asked for `target`, `plain` for HTTP without a tunnel; None where none is."""
         found = self.http if plain else self.https
@@ -143,7 +193,7 @@ DIRECTLY = Upstream()
 
 
 def _proxy(environ: Mapping[str, str], lower: str) -> Proxy | None:
-    for variable in (lower, lower.upper()):
+    for variable in (lower, lower.upper(), "all_proxy", "ALL_PROXY"):
         if text := environ.get(variable):
             return _parsed(variable, text)
     return None
@@ -152,13 +202,16 @@ def _proxy(environ: Mapping[str, str], lower: str) -> Proxy | None:
 def _parsed(variable: str, text: str) -> Proxy:
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
-        host, port = parts.hostname, parts.port or 80
+        host, port = parts.hostname, parts.port or (1080 if parts.scheme.startswith("socks") else 80)
     except ValueError:
         parts, host, port = urlsplit(""), None, 0
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    account = (user.encode(), password.encode()) if user or password else None
+    if host and parts.scheme in ("socks5", "socks5h") and all(len(one) < 256 for one in account or ()):
+        return Socks(variable, host, port, account=account)
     if parts.scheme != "http" or not host:
-        raise UsageError(
-            f"{variable} is not the http:// address of a proxy",
-            "write http://[USER:PASSWORD@]HOST:PORT, or unset it (proxies of https:// and socks are not spoken to)",
-        )
-    words = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    return Proxy(variable, host, port, "" if words == ":" else f"Basic {b64encode(words.encode()).decode()}")
+        way_out = "write http://[USER:PASSWORD@]HOST:PORT or socks5://[USER:PASSWORD@]HOST:PORT, or unset it"
+        if parts.scheme == "https":
+            way_out += " (proxies that are spoken to by TLS are not supported)"
+        raise UsageError(f"{variable} is not the http:// or socks5:// address of a proxy", way_out)
+    return Proxy(variable, host, port, f"Basic {b64encode(b':'.join(account)).decode()}" if account else "")
