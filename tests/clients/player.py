@@ -13,11 +13,12 @@ DONE = "all is done"
 
 class Player:
     """Entered, it serves on `port`. Whoever has had the results of n calls is given call n; behind the last, words.
+    Before it hears `waits_for` it gives only words.
     `asked`: what came, each with its headers.
     """
 
     def __init__(self, steps: Sequence[Step] = (), words: str = DONE) -> None:
-        self.steps, self.words = steps, words
+        self.steps, self.words, self.waits_for = steps, words, ""
         self.asked: list[tuple[dict[str, str], dict[str, Any]]] = []
         player = self
 
@@ -68,7 +69,8 @@ class Player:
             for block in blocks
         ]
         done = sum(_is_result(one) for one in (*said, *inner) if isinstance(one, dict))
-        step = self.steps[done] if body.get("tools") and done < len(self.steps) else None
+        acts = body.get("tools") and done < len(self.steps) and self.waits_for in json.dumps(body)
+        step = self.steps[done] if acts else None
         if "responses" in path:
             return _named(_responses(step, done, self.words))
         if "chat/completions" in path:

@@ -141,6 +141,33 @@ def test_by_itself(
     _review_apply_undo(project, before)
 
 
+@pytest.mark.parametrize(
+    ("program", "model", "steps", "flags"),
+    [
+        ("claude", "claude-opus-4-8", (READ, EDIT), ()),
+        ("codex", "gpt-5", (("exec_command", {"cmd": PATCH}),), ()),
+        ("gemini", "gemini-2.5-pro", GEMINI[:1], ()),
+        ("opencode", "anthropic/claude-sonnet-4-5", OPENCODE[:1], ()),
+        ("goose", "gpt-4o", GOOSE[:1], ("--env", "GOOSE_PROVIDER=openai")),
+    ],
+    ids=("claude", "codex", "gemini", "opencode", "goose"),
+)
+def test_it_is_told_that_the_check_fails_and_goes_on_with_its_conversation(
+    project: Stage, internet: Internet, program: str, model: str, steps: tuple[Step, ...], flags: tuple[str, ...]
+) -> None:
+    internet.steps, internet.waits_for = steps, "does not pass"
+    told = ("--folder", ".", "--timeout", "200", "-o", f"ca={internet.certificate}", "-m", model, "-p", "mend add")
+    check = ("--check", "grep -q 'a + b' calc.py", "--apply")
+    ended = project.call("wrap", *told, *check, *flags, "--", program, folder=project.demo)
+    assert ended.status == 0, ended.err
+    events = project.call("runs", "show", "last", "--json").events
+    assert [one["passed"] for one in events if one["type"] == "check_finished"] == [False, True]
+    assert "mend add" not in str([one for one in events if one["type"] == "message_injected"])
+    later = [text for _, body in internet.asked if internet.waits_for in (text := json.dumps(body))]
+    assert later
+    assert all("mend add" in text for text in later), "it knows what it was told before"
+
+
 def _review_apply_undo(project: Stage, before: dict[str, bytes]) -> None:
     assert "+    return a + b" in project.call("diff", folder=project.demo).out
     assert project.call("apply", "--flagged", folder=project.demo).status == 0  # aider reads its history again

@@ -1,6 +1,7 @@
 """What is started in a sandbox is written down by its guard, and changes nothing for what runs there."""
 
 import os
+import signal
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +12,9 @@ import pytest
 
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.backends.bubblewrap.trace import Trace
+from stockade_sandbox.errors import SandboxDied
 from stockade_sandbox.policy import FolderRule, Policy
+from stockade_sandbox.processes import descendants, start_time
 from stockade_sandbox.results import ProgramStart
 
 pytestmark = pytest.mark.anyio
@@ -109,6 +112,19 @@ async def test_nothing_moves_while_it_is_frozen(tmp_path: Path) -> None:
                 assert sizes() == still
         state = await box.exec(["sh", "-c", "cut -d' ' -f3 /proc/$(cat stopped)/stat"])
         assert state.stdout.strip() in (b"t", b"T"), "what was stopped before stays so"
+
+
+async def test_nothing_outlives_a_guard_that_is_killed(tmp_path: Path) -> None:
+    with pytest.raises(SandboxDied):
+        async with traced(tmp_path) as box:
+            await box.run("sleep 1000 & setsid sleep 1000 &")
+            assert (pid := box.host_pid) is not None
+            inside = list(descendants(pid))
+            assert len(inside) > 4
+            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+            os.kill(parent, signal.SIGKILL)
+            await box.run("true")
+    assert not [one for one in inside if start_time(one, zombies=False) is not None]
 
 
 async def test_what_is_too_much_is_counted(tmp_path: Path) -> None:
