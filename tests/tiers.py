@@ -144,6 +144,7 @@ SLOW = (
     "tests/faults/",
     "tests/integrations",
     "tests/server/test_access.py",
+    "tests/server/test_bounds.py",
     "tests/server/test_kills.py",
     "tests/server/test_runs.py::test_a_question",
     "tests/server/test_runs.py::test_a_refusal",

@@ -37,6 +37,7 @@ class Stage:
     path: Path
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     url: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def demo(self) -> Path:
@@ -49,6 +50,7 @@ class Stage:
     def environment(self) -> dict[str, str]:
         return {
             **os.environ,
+            **self.variables,
             **{f"XDG_{name}_HOME": str(self.path / name) for name in ("STATE", "CONFIG", "CACHE", "DATA")},
         }
 
@@ -129,6 +131,12 @@ def admin(stage: Stage, request: pytest.FixtureRequest) -> Iterator[httpx2.Clien
     """With every scope, and a name of its own."""
     with stage.client(stage.token(request.node.name)) as client:
         yield client
+
+
+def killed(stage: Stage) -> None:
+    process = stage.running[-1]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
 
 
 def begin(client: httpx2.Client, **asked: Any) -> str:

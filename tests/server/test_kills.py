@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from stockade.testing import say
-from tests.server.conftest import DONE, Stage, Told, begin, stream, until
+from tests.server.conftest import DONE, Stage, Told, begin, killed, stream, until
 
 STEPS = [say("shell", command=f"echo {number} >> log; sleep 0.2") for number in range(4)]
 
@@ -21,12 +21,6 @@ def _as_far_as(client: httpx2.Client, run: str, place: int) -> list[Told]:
         if one.id == place:
             break
     return seen
-
-
-def killed(stage: Stage) -> None:
-    process = stage.running[-1]
-    process.send_signal(signal.SIGKILL)
-    process.wait()
 
 
 def told_to_end(stage: Stage) -> None:

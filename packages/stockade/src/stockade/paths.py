@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import stat
+import threading
 import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -85,12 +86,24 @@ def parse_toml(data: bytes) -> dict[str, Any]:
         raise ValueError("it is nested too deeply") from None
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Nobody reads half of it. Its folder is made where it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    fresh.write_text(text)
+def write_whole(path: Path, data: str | bytes, *, private: bool = False) -> None:
+    """Nobody reads half of it, also after a power cut. Its folder is made where it is missing. `private`: this user's
+    alone from its first byte on, and so is a folder that is made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o777)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_native_id()}")
+    fresh.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(fresh, flags, 0o600 if private else 0o666), "wb") as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+        file.flush()
+        os.fsync(file.fileno())
     fresh.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 MAX_FILE_BYTES = 1_000_000

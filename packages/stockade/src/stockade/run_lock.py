@@ -1,11 +1,14 @@
 """Whether the process of a run is still there: it holds a lock in the run's folder, which the kernel lets go of."""
 
 import contextlib
+import math
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from stockade.core.errors import StoreFailed
+from stockade.core.errors import RunTaken, StoreFailed
 from stockade.paths import run_dir
 from stockade_sandbox.locks import lock as flock
 from stockade_sandbox.locks import open_lock, try_lock
@@ -15,6 +18,8 @@ _LOCK, _HOLDER = "lock", "sandbox"
 LOG, CONTROL, LIVE = "log", "control", "live"
 """Of a detached run: all that it writes, and the socket at which its user attaches; of any other the socket that tells
 what its commands write."""
+_LOOK_S, _AGAIN_S = 1.0, 0.01
+"""A look at a lock has it for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +31,20 @@ class Driver:
 
 
 @contextlib.contextmanager
-def lock(run_id: str, *, stoppable: bool = False, detached: bool = False) -> Iterator[None]:
+def lock(run_id: str, *, stoppable: bool = False, detached: bool = False, wait: bool = True) -> Iterator[None]:
     """Inside, `is_locked(run_id)`. What is left of the run's folder goes when it is empty.
 
-    `stoppable`: this process has no other run, and ends it in order at SIGTERM.
+    `stoppable`: this process has no other run, and ends it in order at SIGTERM. Without `wait` RunTaken for a run that
+    another has for longer than a look at it takes.
     """
     folder = run_dir(run_id)
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = open_lock(folder / _LOCK)
+        descriptor = _take(folder / _LOCK, math.inf if wait else _LOOK_S)
     except OSError as error:
         raise StoreFailed(f"the run's folder {folder} cannot be made: {error.strerror}") from None
+    if descriptor is None:
+        raise RunTaken(f"run {run_id} is under way in another process", "wait for its end, or stop it")
     try:
-        flock(descriptor)
         words = f"{os.getpid()} {start_time(os.getpid())} {detached:d}" if stoppable else ""
         os.ftruncate(descriptor, 0)
         os.write(descriptor, words.encode())
@@ -48,6 +54,26 @@ def lock(run_id: str, *, stoppable: bool = False, detached: bool = False) -> Ite
             (folder / name).unlink(missing_ok=True)
         os.close(descriptor)
         cleanup(run_id)
+
+
+def _take(path: Path, patience_s: float) -> int | None:
+    """The lock file, open and locked; None when another has it all that time."""
+    until = time.monotonic() + patience_s
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = open_lock(path)
+        if patience_s == math.inf:
+            flock(descriptor)
+        elif not try_lock(descriptor):
+            os.close(descriptor)
+            if time.monotonic() > until:
+                return None
+            time.sleep(_AGAIN_S)
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)  # who had it has removed it since
 
 
 def is_locked(run_id: str) -> bool:

@@ -59,6 +59,17 @@ def understand(typed: str | None) -> Reply:
     return Reply(words=text)
 
 
+async def understood(ask: Callable[[str | None], Awaitable[str | None]]) -> tuple[str | None, Reply]:
+    """The line that was typed and what the user means by it. What is bad input is asked again, with what is wrong."""
+    problem: str | None = None
+    while True:
+        typed = await ask(problem)
+        try:
+            return typed, understand(typed)
+        except ValueError as error:
+            problem = str(error)
+
+
 def authorises(typed: str) -> bool:
     """Whether this line lets an action run."""
     try:
@@ -172,20 +183,17 @@ class Authoriser:
         return commands, judgements
 
     async def _asked(self, question: Question, ask: Ask, said: list[str]) -> Reply:
-        problem: str | None = None
-        while True:
+        async def once(problem: str | None) -> str | None:
             typed = await ask(question, problem)
             said.append(typed.strip() if typed is not None else "(left)")
-            try:
-                reply = understand(typed)
-            except ValueError as error:
-                problem = str(error)
-                continue
-            if reply.granted:
-                self.granted = reply.granted - 1
-            elif not reply.words:
-                self._run.stop(LEFT)
-            return reply
+            return typed
+
+        _, reply = await understood(once)
+        if reply.granted:
+            self.granted = reply.granted - 1
+        elif not reply.words:
+            self._run.stop(LEFT)
+        return reply
 
 
 def _tool(text: str, *words: str) -> Command:

@@ -7,11 +7,12 @@ asked, what was answered for always holds, and all else is refused at once.
 import math
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Literal, Protocol
 
 import anyio
 
-from stockade.approval.approver import Held, Scope, understand
+from stockade.approval.approver import Held, Scope, understood
 from stockade.approval.line import Command, Word
 from stockade.approval.remembered import Remembered
 from stockade.core.errors import UsageError
@@ -101,24 +102,17 @@ class NetworkAsker:
                 self.note(f"it holds for this run only: {error.message}")
 
     async def _asked(self, rule: str, ask: Ask) -> tuple[str | None, bool, Scope]:
-        problem: str | None = None
-        while True:
-            typed = await ask(rule, problem)
-            if typed is not None and typed.lower() == _NEVER:
-                return typed, False, "always"
-            try:
-                reply = understand(typed)
-            except ValueError as error:
-                problem = str(error)
-                continue
-            if reply.granted:
-                self._granted = reply.granted - 1
-                return typed, True, reply.scope
-            if reply.words:
-                self._run.words.append(f"{rule} is not allowed: {reply.words}")
-            elif typed is None or typed.lower() in ("exit", "quit"):
-                self.ask = None
-            return typed, False, "run"
+        typed, reply = await understood(partial(ask, rule))
+        if typed is not None and typed.lower() == _NEVER:
+            return typed, False, "always"
+        if reply.granted:
+            self._granted = reply.granted - 1
+            return typed, True, reply.scope
+        if reply.words:
+            self._run.words.append(f"{rule} is not allowed: {reply.words}")
+        elif typed is None or typed.lower() in ("exit", "quit"):
+            self.ask = None
+        return typed, False, "run"
 
 
 def _command(rule: str, *, allowed: bool) -> Command:

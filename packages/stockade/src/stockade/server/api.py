@@ -14,8 +14,8 @@ from stockade import changes
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.ports import RunStore
-from stockade.run_lock import is_locked, status_now
-from stockade.runtime import bots, removing, sandboxes
+from stockade.run_lock import status_now
+from stockade.runtime import bots
 from stockade.server.deciding import Changes
 from stockade.server.models import (
     RUNS_A_PAGE,
@@ -34,7 +34,7 @@ from stockade.server.models import (
     Told,
     Upload,
 )
-from stockade.server.runs import OWNER, Conflicting, Runs
+from stockade.server.runs import OWNER, Runs
 from stockade.server.tokens import Scope, Token, Tokens
 from stockade.server.uploads import Uploads
 
@@ -205,14 +205,7 @@ async def show(run: str, here: Here, token: Reads) -> Run:
 async def remove(run: str, here: Here, token: Starts, force: bool = False) -> None:
     """Away with its record and folders. 409 while it is under way, or its changes are undecided and not `force`."""
     await here.runs.of(token, run)
-    if run in here.runs.live or is_locked(run):
-        raise Conflicting(f"run {run} is under way", "cancel it, or wait for its end")
-    try:
-        await removing.remove(here.runs.store, sandboxes.reviewer(), run, force=force)
-    except UsageError as error:
-        raise Conflicting(error.message, "apply or discard them, or DELETE with ?force=true") from None
-    await removing.sweep_removed(here.runs.store)
-    here.runs.forget(run)
+    await here.runs.remove(run, force=force)
 
 
 @api.get("/runs/{run}/events", response_class=EventSourceResponse)
@@ -257,7 +250,7 @@ async def approve(run: str, number: int, reply: Approval, here: Here, token: App
 async def message(run: str, words: Message, here: Here, token: Starts) -> Told:
     """An answer to a question; words for the bot before its next turn; or, to a run that is over, its next task."""
     await here.runs.of(token, run)
-    return Told(as_=await here.runs.tell(run, words))
+    return Told(as_=await here.runs.tell(token, run, words))
 
 
 @api.post("/runs/{run}/pause")
@@ -275,7 +268,7 @@ async def resume(run: str, here: Here, token: Starts) -> Run:
     if (live := here.runs.live.get(run)) is not None:
         live.parts.pause.go_on()
     else:
-        await here.runs.resume(run)
+        await here.runs.resume(token, run)
     return await _run(here.runs, run)
 
 
@@ -352,15 +345,14 @@ async def list_models(here: Here, _: Reads) -> list[str]:
 
 async def _deciding(runs: Runs, run_id: str, work: Callable[[Changes], T]) -> T:
     """About changes of a run that is over; one after the other, as the folder's lock has it."""
-    if run_id in runs.live or is_locked(run_id):
-        raise Conflicting(f"run {run_id} is under way", "wait for its end, or cancel it")
-    found = await runs.store.events(run_id)
+    async with runs.alone(run_id):
+        found = await runs.store.events(run_id)
 
-    def record(event: RunEvent) -> None:
-        from_thread.run(runs.store.append, run_id, [event])
+        def record(event: RunEvent) -> None:
+            from_thread.run(runs.store.append, run_id, [event])
 
-    with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
-        result = await to_thread.run_sync(lambda: work(Changes(run_id, found, record)))
+        with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
+            result = await to_thread.run_sync(lambda: work(Changes(run_id, found, record)))
     runs.wake(run_id)
     return result
 

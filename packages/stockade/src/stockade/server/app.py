@@ -26,10 +26,12 @@ from stockade.core.errors import (
     UsageError,
 )
 from stockade.server.api import Denied, Served, api, open_to_all
+from stockade.server.bounds import Full
 from stockade.server.certificate import Certificate
 from stockade.server.deciding import Outdated, Unmatched
 from stockade.server.guard import LOOPBACK, Guard, problem
-from stockade.server.runs import Conflicting, Full, NotFound, say
+from stockade.server.live import Conflicting
+from stockade.server.runs import NotFound, say
 from stockade_sandbox.errors import ReviewOutdated
 
 CONNECTIONS = 1200

@@ -2,7 +2,6 @@
 
 import datetime
 import ipaddress
-import os
 import socket
 import ssl
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from stockade.core.errors import UsageError
-from stockade.paths import state_dir
+from stockade.paths import state_dir, write_whole
 
 _DAYS = 825
 
@@ -67,15 +66,11 @@ def _make(host: str, cert: Path, key: Path) -> x509.Certificate:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(private, hashes.SHA256())
     )  # fmt: skip
-    cert.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    for path, data in ((key, text), (cert, made.public_bytes(serialization.Encoding.PEM))):
-        fresh = path.with_name(f"{path.name}.{os.getpid()}")
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(data)
-        fresh.replace(path)
+    write_whole(key, text, private=True)
+    write_whole(cert, made.public_bytes(serialization.Encoding.PEM), private=True)
     return made
 
 

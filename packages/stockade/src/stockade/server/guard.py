@@ -56,18 +56,18 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        most = MAX_UPLOAD if scope["path"] == "/v1/uploads" else MAX_BODY
-
-        whole = scope["path"] == "/v1/uploads"
-        until = anyio.current_time() + BODY_S
+        most, until = MAX_BODY, anyio.current_time() + BODY_S
+        if scope["path"] == "/v1/uploads":
+            most, until = MAX_UPLOAD, math.inf
 
         async def bounded() -> Message:
-            nonlocal most, whole
-            with anyio.CancelScope(deadline=math.inf if whole else until) as waiting:
+            nonlocal most, until
+            with anyio.CancelScope(deadline=until) as waiting:
                 message = await receive()
             if waiting.cancelled_caught:
                 raise HTTPException(408, "the request did not come in time")
-            whole = whole or not message.get("more_body", False)
+            if not message.get("more_body", False):
+                until = math.inf
             most -= len(message.get("body", b""))
             if most < 0:
                 raise HTTPException(413, "the request is too large")

@@ -47,10 +47,8 @@ class NewRun(Wire):
     limits: Limits = Limits()
 
 
-class Run(Wire):
-    """A run as its record says. `started`: UNIX s. `changes` are those at its end; `decided`: what became of them.
-    `waiting`: how many questions are open.
-    """
+class RunLine(Wire):
+    """A run in a list. `started`: UNIX s; `waiting`: how many questions are open."""
 
     id: str
     status: State
@@ -61,6 +59,11 @@ class Run(Wire):
     folder: str | None = None
     turns: int = 0
     waiting: int = 0
+
+
+class Run(RunLine):
+    """A run as its record says. `changes` are those at its end; `decided`: what became of them."""
+
     reason: str | None = None
     detail: str | None = None
     verified: bool | None = None
@@ -69,20 +72,6 @@ class Run(Wire):
     changes: tuple[Change, ...] = ()
     changed_tests: tuple[str, ...] = ()
     decided: Literal["applied", "undone", "discarded"] | None = None
-
-
-class RunLine(Wire):
-    """A run in a list."""
-
-    id: str
-    status: State
-    started: float
-    task: str
-    bot: str
-    model: str
-    folder: str | None = None
-    turns: int = 0
-    waiting: int = 0
 
 
 class RunPage(Wire):

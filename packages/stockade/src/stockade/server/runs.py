@@ -9,34 +9,32 @@ import hashlib
 import os
 import sys
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import ExitStack, asynccontextmanager
 
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from stockade import changes
-from stockade.approval.approver import Authoriser, Question, understand
-from stockade.core.budget import Budget
+from stockade.approval.approver import understand
 from stockade.core.errors import StockadeError, UsageError
-from stockade.core.events import ModelAnswered, RunEvent, RunStarted, SandboxStarted
+from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
-from stockade.loop.pause import PausingPrompt
-from stockade.loop.run_context import Dependencies
-from stockade.mcp_server.service import DEFAULT_TIMEOUT_S, Roots
+from stockade.loop.state import fold
+from stockade.mcp_server.service import Roots
 from stockade.run_lock import cleanup, is_locked, lock
-from stockade.runtime import factory, sandboxes
+from stockade.runtime import factory, removing, sandboxes
 from stockade.runtime.policy import environment_of
 from stockade.runtime.resume import make_branch
 from stockade.runtime.resume import spec_of as spec_again
-from stockade.runtime.spec import RunSpec, spec_of
-from stockade.server.models import Approval, Asked, Message, NewRun, Rewind
-from stockade.server.tokens import Token
+from stockade.runtime.spec import RunSpec
+from stockade.server.bounds import Costs, Full, Locks, bounded
+from stockade.server.live import Conflicting, Live
+from stockade.server.models import Approval, Message, NewRun, Rewind
+from stockade.server.tokens import Token, Tokens
 from stockade_sandbox.results import FolderLayer
 
 OWNER, REQUEST = "owner", "request"
@@ -55,102 +53,23 @@ class NotFound(UsageError):
     """There is none of that name, or it is another token's."""
 
 
-class Full(UsageError):
-    """The token has as much under way, or has spent as much, as it may."""
-
-
-class Conflicting(UsageError):
-    """It cannot be done while the run is as it is."""
-
-
-@dataclass(slots=True)
-class Live:
-    """A run that is under way here."""
-
-    owner: str
-    heard: Callable[["Live", RunEvent], None]
-    run_id: str = ""
-    prepared: factory.Prepared | None = None
-    asked: dict[int, Asked] = field(default_factory=dict)
-    replies: dict[int, str] = field(default_factory=dict)
-    news: anyio.Event = field(default_factory=anyio.Event)
-    begun: anyio.Event = field(default_factory=anyio.Event)
-    ended: anyio.Event = field(default_factory=anyio.Event)
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    failed: BaseException | None = None
-    layers: tuple[FolderLayer, ...] = ()
-    turns: int = 0
-    numbered: int = 0
-
-    @property
-    def parts(self) -> Dependencies:
-        assert self.prepared is not None
-        return self.prepared.parts
-
-    @property
-    def budget(self) -> Budget:
-        """Of what is being done now."""
-        assert self.prepared is not None
-        return (self.prepared.resumed or self.prepared.started).budget
-
-    def event(self, event: RunEvent) -> None:
-        """In the event loop, when it is on record."""
-        match event:
-            case SandboxStarted():
-                self.layers = event.layers
-            case ModelAnswered():
-                self.turns += 1
-            case _:
-                pass
-        self.begun.set()
-        self.heard(self, event)
-
-    async def ask(self, **what: Any) -> str:
-        """The reply, as a user would have typed it. Nobody needs to be there."""
-        self.numbered += 1
-        number = self.numbered
-        self.asked[number] = Asked(number=number, at=time.time(), **self.parts.redactor.data(what))
-        try:
-            while number not in self.replies:
-                self.news = anyio.Event()
-                await self.news.wait()
-            return self.replies.pop(number)
-        finally:
-            del self.asked[number]
-
-    def reply(self, number: int, typed: str) -> None:
-        """Conflicting when that is not asked, or not any more."""
-        if number not in self.asked or number in self.replies:
-            raise Conflicting(f"run {self.run_id} does not ask number {number} any more", "look at its approvals")
-        self.replies[number] = typed
-        self.news.set()
-
-    def attach(self) -> None:
-        """From now on clients are asked."""
-        if isinstance(self.parts.asker, PausingPrompt):
-            self.parts.asker.answer = lambda question: self.ask(question=question)
-        if isinstance(self.parts.approver, Authoriser):
-            self.parts.approver.ask = self._approve
-
-    async def _approve(self, question: Question, problem: str | None) -> str:
-        dumped = question.model_dump(mode="json")
-        return await self.ask(action=dumped["action"], judgements=dumped["judgements"], problem=problem)
-
-
 class Runs:
     """`options`: what the user who started the server set; a client may ask for less, never for more. `models`: those
     that may be named beside the server's.
     """
 
-    def __init__(self, options: RunSpec, roots: Roots, store: RunStore, models: Iterable[str] = ()) -> None:
+    def __init__(
+        self, options: RunSpec, roots: Roots, store: RunStore, tokens: Tokens, models: Iterable[str] = ()
+    ) -> None:
         self.options, self.roots, self.store, self.models = options, roots, store, frozenset(models)
+        self.tokens, self.costs = tokens, Costs(store)
         self.live: dict[str, Live] = {}
         self.closing = False
         self.readers = 0
-        self._starting: list[str] = []
+        self._starting: list[Live] = []
+        self._locks = Locks()
         self._events: dict[str, anyio.Event] = {}
         self._known: OrderedDict[str, tuple[RunStarted, View]] = OrderedDict()
-        self._asking: dict[tuple[str, str], anyio.Lock] = {}
         self._group: TaskGroup
 
     @asynccontextmanager
@@ -206,66 +125,66 @@ class Runs:
         """The run, which is on record, and whether it is new: the same `key` with the same words is the same run."""
         if key is None:
             return await self._begin(token, asked, folder, None), True
-        alone = self._asking.setdefault((token.id, key), anyio.Lock())
-        try:
-            async with alone:
-                mine = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
-                if (before := await self._asked_before(token, key)) is None:
-                    return await self._begin(token, asked, folder, [key, mine]), True
-                if before[1] != mine:
-                    raise Conflicting("this Idempotency-Key was used for another run", "take a new one")
-                return before[0], False
-        finally:
-            if not alone.statistics().tasks_waiting:
-                self._asking.pop((token.id, key), None)
+        async with self._locks.of("key", token.id, key):
+            mine = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+            if (before := await self._asked_before(token, key)) is None:
+                return await self._begin(token, asked, folder, [key, mine]), True
+            if before[1] != mine:
+                raise Conflicting("this Idempotency-Key was used for another run", "take a new one")
+            return before[0], False
 
     async def _asked_before(self, token: Token, key: str) -> tuple[str, str] | None:
         """The run that was begun by this key, and the digest of what was asked for then; of the last thousand runs."""
         for summary in await self.store.runs(limit=1000):
             if summary.problem is None:
-                options = (await self.started(summary.run_id)).options
+                started = await self.started(summary.run_id)
+                if started.parent is not None or started.boss is not None:  # made of another, with its options
+                    continue
+                options = started.options
                 if options.get(OWNER) == token.id and options.get(REQUEST, [None])[0] == key:
                     return summary.run_id, options[REQUEST][1]
         return None
 
     async def _begin(self, token: Token, asked: NewRun, folder: str | None, request: list[str] | None) -> str:
-        spec = self._spec(token, asked, folder)
-        await self._check_room(token)
-        self._starting.append(token.id)
-        try:
-            if token.max_cost is not None:
-                left = token.max_cost - await self.spent(token.id)
-                if left <= 0:
-                    raise Full(f"the runs of this token have cost the {token.max_cost:g} USD that it has")
-                spec = spec.model_copy(update={"max_cost": min(left, spec.max_cost or left)})
-            live = Live(token.id, self._heard)
+        spec = bounded(self.options, self.models, token, asked, folder)
+        async with self._room(token, token.id) as live:
+            spec = await self._afford(token, live, spec)
             prepared = await factory.prepare(spec, self.store, self._listening(live))
             prepared.started.options[OWNER] = token.id
             if request is not None:
                 prepared.started.options[REQUEST] = request
             await self._start(live, prepared)
-        finally:
-            self._starting.remove(token.id)
         return live.run_id
 
-    async def resume(self, run_id: str, task: str = "") -> None:
-        """A run that is over or was cut off goes on, with a new task or without. It is on record when this returns."""
-        started = await self.started(run_id)
-        if run_id in self.live or is_locked(run_id) or await self.store.driver(run_id) is not None:
-            raise Conflicting(f"run {run_id} is under way", "wait for its end, or cancel it")
+    async def resume(self, token: Token | None, run_id: str, task: str = "") -> None:
+        """A run that is over or was cut off goes on, with a new task or without. It is on record when this returns.
+
+        Within the bounds of whose it is; those of `token`, who asks, where that one was removed.
+        """
+        owner = str((await self.started(run_id)).options.get(OWNER, ""))
+        bounds = self.tokens.known(owner) or token
+        async with self._room(bounds, owner, run_id) as live:
+            await self._go_on(live, bounds, run_id, task)
+
+    async def _go_on(self, live: Live, bounds: Token | None, run_id: str, task: str) -> None:
         history = await self.store.events(run_id)
         spec = spec_again(history, self.options, factory.check_task(task) if task else "")
-        live = Live(str(started.options.get(OWNER, "")), self._heard)
+        used = 0.0 if task else fold(history).spent(time.time()).usage.cost
+        spec = await self._afford(bounds, live, spec, used)
         await self._start(live, await factory.prepare(spec, self.store, self._listening(live)))
 
     async def rewind(self, token: Token, run_id: str, to: Rewind) -> str:
-        """The new run."""
-        if run_id in self.live or is_locked(run_id):
-            raise Conflicting(f"run {run_id} is under way", "wait for its end, or cancel it")
-        await self._check_room(token)
-        branch, _ = await make_branch(self.store, await self.store.events(run_id), to.turn)
-        await self.resume(branch, to.task or "")
-        return branch
+        """The new run. Nothing is left of it when it cannot go on."""
+        owner = str((await self.started(run_id)).options.get(OWNER, ""))
+        bounds = self.tokens.known(owner) or token
+        async with self._room(bounds, owner, run_id) as live:
+            live.run_id, _ = await make_branch(self.store, await self.store.events(run_id), to.turn)
+            try:
+                await self._go_on(live, bounds, live.run_id, to.task or "")
+            except StockadeError:
+                await removing.remove(self.store, sandboxes.reviewer(), live.run_id, force=True)
+                raise
+        return live.run_id
 
     async def resume_all(self) -> list[str]:
         """Those of clients that a kill or a stop of the server cut off; the ones that cannot go on are said."""
@@ -274,56 +193,100 @@ class Runs:
             run_id = summary.run_id
             if summary.problem is not None or summary.status not in ("running", "stopped"):
                 continue
-            if OWNER not in (await self.started(run_id)).options or summary.driver is not None or is_locked(run_id):
+            started = await self.started(run_id)
+            if OWNER not in started.options or started.boss is not None:
+                continue
+            if summary.driver is not None or is_locked(run_id):
                 continue
             end = changes.facts(await self.store.events(run_id)).finished
             if end is None or (end.reason == "user" and end.detail == SERVER_STOPPED):
                 try:
-                    await self.resume(run_id)
+                    await self.resume(None, run_id)
                     gone.append(run_id)
                 except StockadeError as error:
                     say(f"run {run_id} does not go on: {error}")
         return gone
 
-    def _spec(self, token: Token, asked: NewRun, folder: str | None) -> RunSpec:
-        own, limits = self.options, asked.limits
-        if asked.model is not None and asked.model not in {own.model, *self.models} and not token.may("admin"):
-            known = ", ".join(sorted({own.model, *self.models}))
-            raise UsageError(f"this server does not ask the model {asked.model}", f"it may be {known}")
-        values: dict[str, Any] = {
-            "task": asked.task,
-            "bot": asked.bot,
-            "model": asked.model,
-            "program_model": asked.model,
-            "folder": () if folder is None else (folder,),
-            "check": asked.check or None,
-            "protect": (*own.protect, *asked.protect),
-            "output_schema": asked.output_schema,
-            "approve": _approve(own.approve, asked.approve),
-            "timeout": _least(limits.timeout, own.timeout or DEFAULT_TIMEOUT_S),
-            "max_turns": _least(limits.max_turns, own.max_turns),
-            "max_tokens": _least(limits.max_tokens, own.max_tokens),
-            "max_cost": _least(limits.max_cost, own.max_cost),
-        }
-        given = own.model_dump(by_alias=True, exclude_unset=True)
-        new = {key: value for key, value in values.items() if value is not None}
-        return spec_of({**given, **new})
+    # Room
 
-    async def _check_room(self, token: Token) -> None:
-        count = self._starting.count(token.id) + sum(live.owner == token.id for live in self.live.values())
-        if count >= token.at_once:
+    def check_over(self, run_id: str) -> None:
+        """Conflicting while it is under way, or about to be."""
+        if run_id in self.live or any(one.run_id == run_id for one in self._starting) or is_locked(run_id):
+            raise Conflicting(f"run {run_id} is under way", "wait for its end, or cancel it")
+
+    @asynccontextmanager
+    async def alone(self, run_id: str) -> AsyncIterator[None]:
+        """Inside, nobody else goes on with this run or decides on its changes. Conflicting while it is under way."""
+        self.check_over(run_id)
+        async with self._locks.of("run", run_id):
+            self.check_over(run_id)
+            yield
+
+    @asynccontextmanager
+    async def _room(self, token: Token | None, owner: str, run_id: str = "") -> AsyncIterator[Live]:
+        """A run that is about to be under way; it counts, and nobody else begins or resumes it, from the first moment
+        on. Conflicting while it is under way already, Full when the token has as many as it may.
+        """
+        if run_id:
+            self.check_over(run_id)
+        count = len(self._of_owner(owner))
+        if token is not None and count >= token.at_once:
             raise Full(f"{count} runs of this token are under way", "wait for one of them, or cancel one")
+        live = Live(owner, self._heard, run_id)
+        self._starting.append(live)
+        try:
+            async with self._locks.of("run", run_id or live):
+                if run_id and await self.store.driver(run_id) is not None:
+                    raise Conflicting(f"run {run_id} is under way", "wait for its end, or cancel it")
+                yield live
+        finally:
+            if live in self._starting:
+                self._starting.remove(live)
 
-    async def spent(self, owner: str) -> float:
-        """USD that the runs of a token have cost, and that those under way may come to cost."""
-        total = 0.0
+    def _of_owner(self, owner: str) -> list[Live]:
+        return [live for live in (*self.live.values(), *self._starting) if live.owner == owner]
+
+    async def _afford(self, token: Token | None, live: Live, spec: RunSpec, used: float = 0.0) -> RunSpec:
+        """No more than is left to the token, of which nobody else gets the same. `used`: what counts for the budget of
+        the run already. Full when nothing is left.
+        """
+        if token is None or token.max_cost is None:
+            return spec
+        async with self._locks.of("cost", token.id):
+            others = [one for one in self._of_owner(token.id) if one is not live]
+            costs = await self._costs(token.id)
+            may = sum(max(0.0, one.before + one.allowance - costs[one.run_id]) for one in others)
+            left = token.max_cost - token.charged - sum(costs.values()) - may
+            if left <= 0:
+                raise Full(f"the runs of this token have cost, or may yet cost, the {token.max_cost:g} USD that it has")
+            live.before = costs[live.run_id]
+            live.allowance = min(left, max(0.0, spec.max_cost - used)) if spec.max_cost else left
+        return spec.model_copy(update={"max_cost": used + live.allowance})
+
+    async def _costs(self, owner: str) -> defaultdict[str, float]:
+        """USD, by run, its helpers with it."""
+        costs = defaultdict[str, float](float)
         for summary in await self.store.runs():
-            if summary.problem is None and (await self.started(summary.run_id)).options.get(OWNER) == owner:
-                if (live := self.live.get(summary.run_id)) is not None:
-                    total += live.budget.max_cost or 0.0
-                elif (end := changes.facts(await self.store.events(summary.run_id)).finished) is not None:
-                    total += end.usage.cost
-        return total
+            if summary.problem is None and (started := await self.started(summary.run_id)).options.get(OWNER) == owner:
+                costs[summary.run_id.partition(".")[0]] += await self.costs.of(started)
+        return costs
+
+    async def remove(self, run_id: str, *, force: bool) -> None:
+        """Away with its record and folders; what it cost stays with its token. Conflicting when it has changes that
+        nobody has decided on and not `force`.
+        """
+        async with self.alone(run_id):
+            owner = str((await self.started(run_id)).options.get(OWNER, ""))
+            cost = (await self._costs(owner))[run_id] if self.tokens.known(owner) else 0.0
+            try:
+                await removing.remove(self.store, sandboxes.reviewer(), run_id, force=force)
+            except UsageError as error:
+                raise Conflicting(error.message, "apply or discard them, or DELETE with ?force=true") from None
+            if cost:
+                await to_thread.run_sync(self.tokens.charge, owner, cost)
+        await removing.sweep_removed(self.store)
+        self._known.pop(run_id, None)
+        self.wake(run_id)
 
     # Under way
 
@@ -346,6 +309,7 @@ class Runs:
     async def _start(self, live: Live, prepared: factory.Prepared) -> None:
         live.prepared, live.run_id = prepared, prepared.started.run_id
         live.attach()
+        self._starting.remove(live)
         self.live[live.run_id] = live
         self._group.start_soon(self._drive, live, prepared)
         await live.begun.wait()
@@ -355,8 +319,9 @@ class Runs:
     async def _drive(self, live: Live, prepared: factory.Prepared) -> None:
         run_id = live.run_id
         try:
-            with live.scope, lock(run_id):
-                await factory.start(prepared)
+            with live.scope:
+                async with _locked(run_id):
+                    await factory.start(prepared)
         except Exception as error:  # noqa: BLE001 (of one run; the others go on, and it is on record where it can be)
             live.failed = error
             say(f"run {run_id}: {error if isinstance(error, StockadeError) else f'{type(error).__name__}: {error}'}")
@@ -392,7 +357,7 @@ class Runs:
                 raise UsageError(f"the note {reply.note!r} is none: it would allow or end", "say it in a sentence")
             live.reply(number, reply.note)
 
-    async def tell(self, run_id: str, message: Message) -> str:
+    async def tell(self, token: Token, run_id: str, message: Message) -> str:
         """`answer`, `steer` or `task`: what the words became."""
         live = self.live.get(run_id)
         if message.question is not None:
@@ -402,7 +367,7 @@ class Runs:
             live.reply(message.question, message.text)
             return "answer"
         if live is None:
-            await self.resume(run_id, message.text)
+            await self.resume(token, run_id, message.text)
             return "task"
         live.parts.pause.words.append(message.text)
         return "steer"
@@ -413,11 +378,6 @@ class Runs:
         live.parts.pause.stop("cancelled")
         live.scope.cancel()
         await live.ended.wait()
-
-    def forget(self, run_id: str) -> None:
-        """It was removed."""
-        self._known.pop(run_id, None)
-        self.wake(run_id)
 
     # Reading
 
@@ -459,6 +419,18 @@ def say(line: str) -> None:
     print(f"stockade: {' '.join(line.split())[:1000]!s}", file=sys.stderr, flush=True)
 
 
+@asynccontextmanager
+async def _locked(run_id: str) -> AsyncIterator[None]:
+    """RunTaken while another process has it."""
+    with ExitStack() as stack:
+        try:
+            await to_thread.run_sync(stack.enter_context, lock(run_id, wait=False))
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await to_thread.run_sync(stack.close)
+
+
 def _tidy(run_id: str, layers: tuple[FolderLayer, ...]) -> None:
     """Layers are removed where nothing was written to any."""
     try:
@@ -466,18 +438,3 @@ def _tidy(run_id: str, layers: tuple[FolderLayer, ...]) -> None:
     except StockadeError as error:
         say(f"run {run_id}: {error}")
     cleanup(run_id)
-
-
-def _least(asked: Any, most: Any) -> Any:
-    return most if asked is None else asked if most is None else min(asked, most)
-
-
-def _approve(own: str, asked: str | None) -> str:
-    """UsageError for less than the server's."""
-    order = ("never", "rules", "ask")
-    mine = own.partition("=")[0]
-    if asked is None or asked == mine:
-        return own
-    if order.index(asked) < order.index(mine):
-        raise UsageError(f"this server asks before what bots do: approve={own}", "leave `approve` out")
-    return asked

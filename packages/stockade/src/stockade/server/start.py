@@ -32,7 +32,8 @@ async def start(
 ) -> None:
     """Serves inside `until`, which calls what it is given when that shall end. `own`: the command's own flags."""
     store = records.open_store(options.store)
-    runs = Runs(options, Roots.of(options.folder), store, own["allow_model"])
+    tokens = Tokens()
+    runs = Runs(options, Roots.of(options.folder), store, tokens, own["allow_model"])
     hide(runs.redactor)
     certificate: Certificate | None = None
     if own["tls_cert"] is not None:
@@ -42,7 +43,7 @@ async def start(
     names = {host.lower(), *(certificate.names if certificate else ())}
     if own["behind_proxy"]:
         names.add(own["behind_proxy"].lower())
-    app = make_app(Served(runs, Tokens(), Uploads()), frozenset(names))
+    app = make_app(Served(runs, tokens, Uploads()), frozenset(names))
     at = listen(host, port)
     server = make_server(app, certificate)
     try:

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.paths import read_bounded, state_dir
+from stockade.paths import read_bounded, state_dir, write_whole
 from stockade_sandbox.locks import lock, open_lock
 
 Scope = Literal["read", "run", "approve", "admin"]
@@ -28,7 +28,8 @@ _PREFIX = "stk"
 
 class Token(Data):
     """What a token may do. `admin` has every scope, and sees the runs of all. `at_once`: runs of it that may be under
-    way; `max_cost`: USD that all its runs may cost together, None without a bound. `made`: UNIX s.
+    way; `max_cost`: USD that all its runs may cost together, None without a bound; `charged`: what those have cost that
+    were removed. `made`: UNIX s.
     """
 
     id: str
@@ -38,6 +39,7 @@ class Token(Data):
     made: float
     at_once: int = Field(default=AT_ONCE, ge=1)
     max_cost: float | None = Field(default=None, ge=0)
+    charged: float = 0.0
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -67,6 +69,17 @@ class Tokens:
         except (OSError, ValidationError):
             raise UsageError(f"{self.path} is no list of tokens", "remove it, and make new ones") from None
         return list(self._known.values())
+
+    def known(self, key: str) -> Token | None:
+        """By its id."""
+        return next((one for one in self.all() if one.id == key), None)
+
+    def charge(self, key: str, cost: float) -> None:
+        """A run that cost so much is on record no more."""
+        with self._writing() as known:
+            known[:] = [
+                one.model_copy(update={"charged": one.charged + cost}) if one.id == key else one for one in known
+            ]
 
     def check(self, text: str) -> Token | None:
         """Whose this is, in a time that says nothing of it; None when it is nobody's."""
@@ -103,12 +116,7 @@ class Tokens:
             lock(held)
             known = self.all()
             yield known
-            fresh = self.path.with_name(f"fresh.{os.getpid()}")
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(_FILE.dump_json(known, indent=1))
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(self.path)
+            write_whole(self.path, _FILE.dump_json(known, indent=1), private=True)
         finally:
             os.close(held)
 

@@ -1,0 +1,138 @@
+"""What a token may have under way and spend, whichever way its runs begin; and that one run is driven once."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+from anyio.from_thread import start_blocking_portal
+
+from stockade.testing import say
+from tests.server.conftest import COUNT, DONE, Stage, asked, begin, killed, stream, until
+from tests.support.fake_openai import FakeOpenAI, says
+
+MORE = {"text": "more"}
+WAYS = {"resume": None, "messages": MORE, "rewind": {"turn": 1}}
+
+
+def at_once(client: httpx2.Client, *requests: tuple[str, object]) -> list[httpx2.Response]:
+    with ThreadPoolExecutor(len(requests)) as pool:
+        return list(pool.map(lambda one: client.post(one[0], json=one[1]), requests))
+
+
+@pytest.mark.parametrize("other", ["resume", "messages", "discard"])
+def test_of_two_that_go_on_with_a_run_at_once_one_does(other: str, stage: Stage, admin: httpx2.Client) -> None:
+    again = say("shell", command="sleep 1")
+    run = begin(
+        admin, model=stage.script(f"twice {other}", COUNT, say("shell", command="sleep 600"), *[again] * 30, DONE)
+    )
+    for one in stream(admin, run):
+        if one.name == "action_started" and "sleep" in str(one.data):
+            break
+    admin.post(f"/v1/runs/{run}/cancel")
+    replies = at_once(admin, *[(f"/v1/runs/{run}/{way}", WAYS.get(way)) for way in ("resume", other, "resume", other)])
+    assert {one.status_code for one in replies} <= {200, 202, 409}
+    took = [one for one in replies if one.status_code != 409]
+    resumed = [one for one in until(admin, run, "run_resumed") if one.name == "run_resumed"]
+    assert len(resumed) == 1
+    assert took
+    assert admin.get("/healthz").status_code == 200
+    assert admin.post(f"/v1/runs/{run}/cancel").status_code == 200
+    assert [one.name for one in until(admin, run, "end")].count("run_resumed") == 1
+
+
+def test_no_way_to_have_a_run_under_way_gets_round_what_a_token_may(stage: Stage) -> None:
+    with stage.client(stage.token("one at once", "read", "run", at_once=1)) as client:
+        over = begin(client)
+        until(client, over, "end")
+        busy = begin(client, approve="ask")
+        for way, body in WAYS.items():
+            reply = client.post(f"/v1/runs/{over}/{way}", json=body)
+            assert (reply.status_code, "1 runs of this token" in reply.text) == (429, True), (way, reply.text)
+        with stage.client(stage.token("overseer of one")) as overseer:
+            reply = overseer.post(f"/v1/runs/{over}/messages", json=MORE)
+            assert reply.status_code == 429, "it counts for whose it is"
+        assert len(client.get("/v1/runs").json()["runs"]) == 2
+        client.post(f"/v1/runs/{busy}/cancel")
+        assert client.post(f"/v1/runs/{over}/messages", json=MORE).status_code == 202
+
+
+def test_of_many_that_begin_at_once_no_more_do_than_may(stage: Stage) -> None:
+    with stage.client(stage.token("two at once", at_once=2)) as client:
+        body = {"task": "count", "approve": "ask"}
+        replies = at_once(client, *[("/v1/runs", body)] * 6)
+        assert sorted(one.status_code for one in replies) == [201, 201, 429, 429, 429, 429]
+
+
+@pytest.fixture
+def priced(own: Stage) -> Iterator[str]:
+    """A model whose every answer costs 0.1 USD; the server that knows it is started."""
+    prices = own.path / "CONFIG" / "stockade" / "prices.toml"
+    prices.parent.mkdir(parents=True)
+    prices.write_text('"openai/dear" = { input = 0, output = 100000 }\n')
+    (own.path / "words.toml").write_text('name = "words"\nprompt = "Say it."\ntools = ["shell", "finish"]\n')
+
+    def answer() -> object:
+        command = json.dumps({"thought": "t", "action": {"tool": "shell", "command": "true"}})
+        return says(command, usage=(10, 0, 1))
+
+    server = FakeOpenAI(otherwise=answer)  # type: ignore[arg-type]
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(server):
+        own.variables["OPENAI_BASE_URL"] = server.base_url
+        own.serve("-o", "answers=json", "--bot", str(own.path / "words.toml"), "--allow-model", "openai/dear")
+        yield "openai/dear"
+
+
+def cost_of(client: httpx2.Client, run: str) -> float:
+    told = until(client, run, "end") if client.get(f"/v1/runs/{run}").json()["status"] != "asking" else []
+    return sum(float(one.data["answer"]["usage"]["cost"]) for one in told if one.name == "model_answered")
+
+
+def test_what_runs_may_yet_cost_is_nobody_elses(own: Stage, priced: str) -> None:
+    with own.client(own.token("dollar", max_cost=0.35)) as client:
+        body = {"task": "t", "model": priced, "approve": "ask"}
+        replies = at_once(client, *[("/v1/runs", body)] * 3)
+        assert sorted(one.status_code for one in replies) == [201, 429, 429], [one.text for one in replies]
+        run = next(one.json()["id"] for one in replies if one.status_code == 201)
+        asked(client, run)
+        client.post(f"/v1/runs/{run}/cancel")
+        assert cost_of(client, run) == pytest.approx(0.1)
+        other = begin(client, model=priced, folder=None)
+        told = until(client, other, "end")
+        assert told[0].data["budget"]["max_cost"] == pytest.approx(0.25)
+        assert told[-2].data["detail"].startswith("cost: ")
+        for way in ("resume", "messages", "rewind"):
+            reply = client.post(f"/v1/runs/{run}/{way}", json=WAYS[way])
+            assert (reply.status_code, "0.35 USD" in reply.text) == (429, True), (way, reply.text)
+        assert len(client.get("/v1/runs").json()["runs"]) == 2
+
+
+def test_a_run_that_was_killed_or_removed_has_cost_what_it_has(own: Stage, priced: str) -> None:
+    token = own.token("killed", max_cost=0.25)
+    with own.client(token) as client:
+        run = begin(client, model=priced, approve="ask", folder=None, limits={"max_cost": 0.2})
+        asked(client, run)
+        killed(own)
+    own.serve("-o", "answers=json", "--bot", str(own.path / "words.toml"), "--allow-model", priced)
+    with own.client(token) as client:
+        branch = client.post(f"/v1/runs/{run}/rewind", json={"turn": 0})
+        assert branch.status_code == 201, branch.text
+        at = branch.json()["id"]
+        asked(client, at)
+        first = next(iter(stream(client, at)))
+        assert first.data["parent"] == run
+        client.post(f"/v1/runs/{at}/cancel")
+        for one in (run, at):
+            assert client.delete(f"/v1/runs/{one}", params={"force": True}).status_code == 204
+        last = begin(client, model=priced, folder=None)
+        assert until(client, last, "end")[0].data["budget"]["max_cost"] == pytest.approx(0.05)
+
+
+def test_a_key_is_not_that_of_a_branch(stage: Stage, admin: httpx2.Client) -> None:
+    words = {"task": "count", "model": stage.script("branch", COUNT, COUNT, DONE, DONE)}
+    first = admin.post("/v1/runs", json=words, headers={"Idempotency-Key": "branch"}).json()["id"]
+    until(admin, first, "end")
+    branch = admin.post(f"/v1/runs/{first}/rewind", json={"turn": 1}).json()["id"]
+    until(admin, branch, "end")
+    assert admin.post("/v1/runs", json=words, headers={"Idempotency-Key": "branch"}).json()["id"] == first
