@@ -4,7 +4,7 @@ import os
 import signal
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -115,14 +115,15 @@ async def test_nothing_moves_while_it_is_frozen(tmp_path: Path) -> None:
 
 
 async def test_nothing_outlives_a_guard_that_is_killed(tmp_path: Path) -> None:
-    with pytest.raises(SandboxDied):
-        async with traced(tmp_path) as box:
-            await box.run("sleep 1000 & setsid sleep 1000 &")
-            assert (pid := box.host_pid) is not None
-            inside = list(descendants(pid))
-            assert len(inside) > 4
-            parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-            os.kill(parent, signal.SIGKILL)
+    async with AsyncExitStack() as stack:
+        box = await stack.enter_async_context(traced(tmp_path))
+        await box.run("sleep 1000 & setsid sleep 1000 &")
+        guard = box._guard()
+        assert guard is not None
+        inside = list(descendants(guard))
+        assert len(inside) > 5
+        os.kill(guard, signal.SIGKILL)
+        with pytest.raises(SandboxDied):
             await box.run("true")
     assert not [one for one in inside if start_time(one, zombies=False) is not None]
 
