@@ -111,12 +111,24 @@ def _chat(step: Step | None, number: int, words: str) -> bytes:
 
 
 def _responses(step: Step | None, number: int, words: str) -> list[dict[str, Any]]:
-    item: dict[str, Any] = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": words}]}
+    content = [{"type": "output_text", "text": words, "annotations": []}]
+    item: dict[str, Any] = {"type": "message", "id": "m", "role": "assistant", "content": content}
+    piece = [{"type": "response.output_text.delta", "item_id": "m", "output_index": 0, "delta": words}]
     if step is not None:
-        item = {"type": "function_call", "call_id": f"c{number}", "name": step[0], "arguments": json.dumps(step[1])}
+        piece = []
+        item = {
+            "type": "function_call",
+            "id": f"f{number}",
+            "status": "completed",
+            "call_id": f"c{number}",
+            "name": step[0],
+            "arguments": json.dumps(step[1]),
+        }
     usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
     return [
-        {"type": "response.created", "response": {"id": "r"}},
+        {"type": "response.created", "response": {"id": "r", "created_at": 1, "model": "m"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": [], "arguments": ""}},
+        *piece,
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": {"id": "r", "usage": usage}},
     ]
