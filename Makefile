@@ -78,7 +78,7 @@ test-wasm: $(VENV)/.dev  ## the example tools built in four languages (fetches t
 test-mcp: $(VENV)/.dev  ## MCP servers of npm inside the sandbox, the inspector with `stockade mcp` (fetches them and a node once)
 	$(BIN)/python -m pytest -m toolchain tests/mcp
 
-test-clients: $(VENV)/.dev  ## the wrapped agents for real (docs/wrap.md), against a server that plays the model (fetches them once, 1.1 GB)
+test-clients: $(VENV)/.dev  ## the wrapped agents for real (docs/wrap.md), against a server that plays the model (fetches them once, 1.9 GB on disk)
 	$(BIN)/python -m pytest -m toolchain tests/clients
 
 test-managers: $(VENV)/.dev  ## package managers against local indexes (needs Debian's cargo-web, golang-go, default-jdk-headless; fetches uv and pnpm once)

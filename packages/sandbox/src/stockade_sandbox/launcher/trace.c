@@ -2,7 +2,7 @@
  *
  * It traces the first process of the sandbox, and so by ptrace(2) all that come of it: the kernel stops each of them when
  * a program was started in it, before its first instruction, when its words are still as they were given. Nothing inside
- * can be started unseen, nor say other words than it was given. The kernel allows nobody inside to trace.
+ * can be started unseen, nor change its own words before. The filter allows nobody inside to trace.
  */
 #define _GNU_SOURCE
 #include "launch.h"
