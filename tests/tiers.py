@@ -16,6 +16,7 @@ SLOW = (
     "tests/attack/test_attacks.py::test_root_of_a_sandbox_is_held_too",
     "tests/attack/test_attacks.py::test_without_a_sandbox_it_gets_through",
     "tests/attack/test_attacks_elsewhere.py",
+    "tests/attack/test_attacks_in_an_image.py",
     "tests/attack/test_attacks_with_tools.py",
     "tests/attack/test_credentials.py",
     "tests/attack/test_egress.py",
