@@ -55,7 +55,7 @@ def ignored(folder: Path, paths: Iterable[str]) -> frozenset[str]:
     done = run_git(folder, arguments, asked)
     if done.returncode > 1:  # there is no repository, or one that is not ours, or a path lies in a submodule
         with tempfile.TemporaryDirectory(prefix="stockade-git-") as empty:
-            run_git(folder, ("init", "--quiet", "--bare", empty))
+            run_git(folder, ("init", "--quiet", "--bare", "--template=", empty))
             done = run_git(folder, (*arguments, "--no-index"), asked, GIT_DIR=empty, GIT_WORK_TREE=str(folder))
     found = done.stdout.split(b"\0") if done.returncode == 0 else []
     return frozenset(encode_path(os.fsdecode(name.removeprefix(b"./"))) for name in found if name)
