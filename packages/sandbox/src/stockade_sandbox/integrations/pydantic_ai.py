@@ -1,14 +1,14 @@
 """A sandbox as a workspace of pydantic-ai (https://ai.pydantic.dev/workspaces): pass
-`workspace=StockadeBackend(folder="repo")` to `agent.run`.
+`workspace=box` to `agent.run`, inside `async with StockadeBackend(folder="repo") as box`.
 
-The environment is made by the first operation and outlives this process: whoever has its ref reaches it, until
-`destroy`, `stockade sandbox rm ID`, or until nobody was attached for `expires_s` seconds.
+The environment is made by the first operation. Without `async with` it outlives this process: whoever has its ref
+reaches it, until `destroy`, `stockade sandbox rm ID`, or until nobody was attached for `expires_s` seconds.
 """
 
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import anyio
 from anyio import to_thread
@@ -52,6 +52,12 @@ class StockadeBackend:
         self._policy = replace(given, limits=replace(given.limits, command_timeout_s=0.0))
         self._backend = backend
         self._making = anyio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.destroy()
 
     @property
     def ref(self) -> WorkspaceRef | None:
