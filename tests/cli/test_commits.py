@@ -63,6 +63,24 @@ def test_commits_made_inside_become_commits_and_are_taken_back(repository: Stage
     assert told(demo, "status", "--porcelain") == ""
 
 
+def test_commits_inside_are_the_users_until_the_bot_says_other(
+    repository: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the user's own settings say, as the weakest inside: tests of programs that call git set their own."""
+    name = 'Zoë "Z" back\\slash; #'
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "mine"))
+    git(repository.demo, "config", "--global", "user.name", name)
+    git(repository.demo, "config", "--global", "user.email", "zoe@x.org")
+    made(
+        repository,
+        "echo 2 > new; git add new; git commit -qm two; git config --global user.name bot; "
+        "echo 3 > new; git commit -qam three; git config user.email b@x; echo 4 > new; git commit -qam four",
+    )
+    assert "not applied: .git/config" in repository.call("apply", "last").err
+    said = told(repository.demo, "log", "-3", "--format=%s %an <%ae>")
+    assert said == f"four bot <b@x>\nthree bot <zoe@x.org>\ntwo {name} <zoe@x.org>"
+
+
 def test_a_stash_and_what_was_fetched_stay_inside(repository: Stage) -> None:
     """By name too: nothing would be where they point. What was staged is edited."""
     demo = repository.demo

@@ -308,6 +308,9 @@ class Policy:
 
     folders: tuple[FolderRule, ...] = ()
     copies: tuple[CopyRule, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    """Texts inside, each path to what it holds; no file of this machine. Left out where there is no sandbox."""
+
     network: Network = Network()
     limits: Limits = Limits()
     environment: dict[str, str] = field(default_factory=dict)

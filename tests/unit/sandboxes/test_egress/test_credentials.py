@@ -18,6 +18,7 @@ from stockade_sandbox.egress.authority import Authority
 from stockade_sandbox.egress.credentials import Credentials
 from stockade_sandbox.egress.relay import Cut, Mask
 from stockade_sandbox.egress.tls_streams import Tls, connect_tls
+from stockade_sandbox.egress.trust import BUNDLE
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.policy import Credential, Network, Policy, parse_credential
 from stockade_sandbox.results import NetworkRequest
@@ -91,7 +92,8 @@ async def world(
         port = await made.tls_origin(outside.context(certificate), answer)
         wanted = [parse_credential(text.replace("PORT", str(port))) for text in texts]
         credentials = Credentials(wanted)
-        inside = credentials.put_into(Policy(), tmp_path)
+        inside = credentials.put_into(Policy())
+        (tmp_path / "ca.pem").write_text(inside.files[BUNDLE])
         made.begin(credentials)
         yield World(made, port, tmp_path / "ca.pem", inside.environment, made.got)
 
@@ -397,7 +399,7 @@ def test_programs_with_a_base_url_are_told_it(tmp_path: Path) -> None:
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ANTHROPIC_API_KEY", VALUE)
-        found = Credentials(keys).put_into(Policy(environment={"OPENAI_API_BASE": "mine"}), tmp_path).environment
+        found = Credentials(keys).put_into(Policy(environment={"OPENAI_API_BASE": "mine"})).environment
     assert found["OPENAI_BASE_URL"] == "http://127.0.0.1:3128/credential/api.openai.com/v1"
     assert found["ANTHROPIC_BASE_URL"] == "http://127.0.0.1:3128/credential/llm.example:8443"
     assert found["OPENAI_API_BASE"] == "mine"

@@ -47,10 +47,9 @@ def test_only_the_certificates_of_a_file_are_taken(tmp_path: Path) -> None:
     path.write_bytes(b"# a comment with a \xff\n" + ONE.encode() + b"token: hunter2\n" + TWO.encode())
     found = read_authorities(str(path))
     assert found == ONE + TWO
-    policy = put_trust(Policy(authorities=(found,), environment={"PIP_CERT": "mine"}), tmp_path)
-    assert (tmp_path / "ca.pem").read_text().endswith(found)
+    policy = put_trust(Policy(authorities=(found,), environment={"PIP_CERT": "mine"}))
+    assert policy.files[BUNDLE].endswith(found)
     assert policy.environment == {**dict.fromkeys(TRUST, BUNDLE), "PIP_CERT": "mine"}
-    assert [copy.inside for copy in policy.copies] == [BUNDLE]
 
 
 def test_trusting_adds(tmp_path: Path) -> None:

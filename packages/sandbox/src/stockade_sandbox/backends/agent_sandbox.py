@@ -26,7 +26,7 @@ from stockade_sandbox.backends.rootfs import proxy_variables
 from stockade_sandbox.egress.inside import MakeServer, way_out
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.limits.disk import DiskWatch, nothing_in, written_places
-from stockade_sandbox.policy import Policy
+from stockade_sandbox.policy import CopyRule, Policy
 from stockade_sandbox.port import Doorkeeper, OnNetwork, OnOutput
 from stockade_sandbox.processes import COPIES, frozen, private_folder
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest
@@ -128,6 +128,8 @@ class AgentSandbox(ABC):
             trusts = self._policy.credentials or self._policy.authorities
             credentials = await anyio.to_thread.run_sync(self._trust) if trusts else None
             ssh_agent = await anyio.to_thread.run_sync(self._ssh_agent) if self._policy.ssh_agent else None
+            if self._policy.files:
+                await anyio.to_thread.run_sync(self._write_files)
             await self._start()
             if self._policy.network.mode != "none":
                 server = self._egress(self._policy, self._requested)
@@ -246,17 +248,28 @@ class AgentSandbox(ABC):
         policy, found = self._policy, None
         if policy.credentials:
             found = registry.load("egress.credentials:Credentials")(policy.credentials, policy.authorities)
-            self._policy = found.put_into(policy, self._private_folder())
+            self._policy = found.put_into(policy)
         elif policy.authorities:
-            self._policy = registry.load("egress.trust:put_trust")(policy, self._private_folder())
+            self._policy = registry.load("egress.trust:put_trust")(policy)
         return found
 
     def _ssh_agent(self) -> "SshAgent":
         """The user's; from here on the policy has what programs need to find it. Blocks."""
         made = registry.load("egress.ssh_agent:SshAgent")
         found: SshAgent = made(self._policy.ssh_agent, self._requested, self._recorded)
-        self._policy = found.put_into(self._policy, self._private_folder())
+        self._policy = found.put_into(self._policy)
         return found
+
+    def _write_files(self) -> None:
+        """The policy's, in a private folder, to be copied in with the rest. Blocks."""
+        folder, copies = self._private_folder() / "files", list(self._policy.copies)
+        folder.mkdir()
+        for number, (inside, text) in enumerate(self._policy.files.items()):
+            file = folder / str(number)
+            file.write_text(text)
+            file.chmod(0o644)
+            copies.append(CopyRule(host=str(file), inside=inside))
+        self._policy = replace(self._policy, copies=tuple(copies), files={})
 
     def _copy_in(self, uid: int | None, progress: Progress) -> tuple[str, ...]:
         """The policy's copies, for the user `uid`, in a private folder. Blocks."""

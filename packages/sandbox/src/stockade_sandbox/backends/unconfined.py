@@ -100,6 +100,9 @@ class UnconfinedSandbox(AgentSandbox):
             lines.append(f"disk ({limits.disk_bytes} bytes): not held outside the folder, watched in it")
         return tuple(lines)
 
+    def _write_files(self) -> None:
+        """Nowhere: this machine's own files are where they would be."""
+
     async def _start(self) -> None:
         refuse(self._policy)
         private = await anyio.to_thread.run_sync(self._private_folder)

@@ -135,8 +135,8 @@ class Credentials:
         self._authority = Authority(sorted({target.host for target in self._at}))
         self.client = trusting(authorities, client_context())
 
-    def put_into(self, policy: Policy, folder: Path) -> Policy:
-        """With the sentinels, the base URLs, and the certificates as a file of `folder` that is copied in. Blocks.
+    def put_into(self, policy: Policy) -> Policy:
+        """With the sentinels, the base URLs, and the certificates as a file inside. Blocks.
 
         What the policy's environment says already stays, but for a credential's own name.
         """
@@ -148,7 +148,7 @@ class Credentials:
         for name in sentinels.keys() & policy.environment.keys():
             raise UsageError(f"--env {name} is a credential's name too", "leave one of the two out")
         environment = {**added, **policy.environment, **sentinels}
-        return put_trust(replace(policy, environment=environment), folder, self._authority.certificate)
+        return put_trust(replace(policy, environment=environment), self._authority.certificate)
 
     def covers(self, target: Target) -> bool:
         return target in self._at

@@ -32,7 +32,7 @@ from stockade_sandbox.egress.inside import Accept, OnRequest, Server
 from stockade_sandbox.egress.relay import Cut
 from stockade_sandbox.egress.rules import Refused, shown
 from stockade_sandbox.errors import UsageError
-from stockade_sandbox.policy import CopyRule, Policy, SshAccount
+from stockade_sandbox.policy import Policy, SshAccount
 from stockade_sandbox.port import Doorkeeper
 from stockade_sandbox.results import NetworkRequest
 from stockade_sandbox.stoppable import unwrap_exception_group
@@ -198,18 +198,15 @@ class SshAgent:
             raise UsageError(f"--ssh-agent: no ssh-agent runs here: {what}", 'eval "$(ssh-agent)"; ssh-add')
         self._known = {account: known_keys(account) for account in accounts}
 
-    def put_into(self, policy: Policy, folder: Path) -> Policy:
-        """With the socket's name and the hosts' keys, as a file of `folder` that is copied in. Blocks."""
-        file = folder / "known_hosts"
-        file.write_text("".join(
+    def put_into(self, policy: Policy) -> Policy:
+        """With the socket's name and the hosts' keys, as a file inside."""
+        known = "".join(
             f"{account.known_as} {_Fields(key).text().decode()} {base64.b64encode(key).decode()}\n"
             for account, keys in self._known.items() for key in sorted(keys)
-        ))  # fmt: skip
-        file.chmod(0o644)
+        )  # fmt: skip
         ssh = f"ssh -o UserKnownHostsFile={KNOWN_HOSTS} -o StrictHostKeyChecking=yes"
         given = {"GIT_SSH_COMMAND": ssh, **policy.environment, "SSH_AUTH_SOCK": SSH_AGENT}
-        copies = (*policy.copies, CopyRule(host=str(file), inside=KNOWN_HOSTS))
-        return replace(policy, copies=copies, environment=given)
+        return replace(policy, files={**policy.files, KNOWN_HOSTS: known}, environment=given)
 
     async def client(self, stream: ByteStream) -> None:
         """Until it leaves."""

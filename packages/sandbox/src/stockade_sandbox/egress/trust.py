@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stockade_sandbox.errors import UsageError
-from stockade_sandbox.policy import CopyRule, Policy
+from stockade_sandbox.policy import Policy
 
 BUNDLE = "/credentials/ca.pem"
 TRUST = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "PIP_CERT",
@@ -65,15 +65,13 @@ def trusting(authorities: tuple[str, ...], context: ssl.SSLContext | None = None
     return context
 
 
-def put_trust(policy: Policy, folder: Path, own: bytes = b"") -> Policy:
-    """With all of them as a file of `folder` that is copied in, `own` among them, and the variables that name it; what
-    the policy's environment says already stays. Blocks.
+def put_trust(policy: Policy, own: bytes = b"") -> Policy:
+    """With all of them as a file inside, `own` among them, and the variables that name it; what the policy's
+    environment says already stays. Blocks.
     """
-    bundle = folder / "ca.pem"
-    bundle.write_bytes(system_roots() + "".join(policy.authorities).encode() + own)
-    bundle.chmod(0o644)
+    bundle = system_roots() + "".join(policy.authorities).encode() + own
     return replace(
         policy,
-        copies=(*policy.copies, CopyRule(host=str(bundle), inside=BUNDLE)),
+        files={**policy.files, BUNDLE: bundle.decode("utf-8", "replace")},
         environment={**dict.fromkeys(TRUST, BUNDLE), **policy.environment},
     )

@@ -43,6 +43,14 @@ def named_by_git(folder: Path) -> dict[str, str]:
     return named
 
 
+def identity(folder: Path) -> dict[str, str]:
+    """The user's `name` and `email` in that folder, whoever's it is; empty without git, or where they are not set."""
+    git = system_git()
+    entries = (setting.partition("\n") for setting in (_settings(git, folder) if git else [])[1::2])
+    wanted = {"user.name": "name", "user.email": "email"}
+    return {wanted[key]: value for key, _, value in entries if key in wanted}
+
+
 def _settings(git: str, root: Path) -> list[str]:
     """Where each is from, and what it is, in a folder of somebody else's too; nothing where git cannot read them, and
     runs nothing either. Reading them runs nothing."""

@@ -1,6 +1,7 @@
 """The policy that settings say: plain data, made without a model, a record or the checks of a RunSpec."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,17 @@ _GIT = {"GIT_CONFIG_PARAMETERS": " ".join(f"'{setting}'" for setting in _SETTING
 """
 
 
+_GIT_USER = "/git/config"
+
+
+def _git_user(folder: str) -> dict[str, str]:
+    """The user's name, for what is committed inside, as the weakest of git's settings there: a file, of its text."""
+    found = registry.load("overlay.git_config:identity")(Path(folder))
+    quoted = ((key, re.sub(r'[\\"]', r"\\\g<0>", value)) for key, value in found.items() if value.isprintable())
+    lines = [f'\t{key} = "{value}"\n' for key, value in quoted]
+    return {_GIT_USER: "".join(["[include]\n\tpath = /etc/gitconfig\n[user]\n", *lines])} if lines else {}
+
+
 def _has_git(rule: FolderRule) -> bool:
     return os.path.lexists(f"{rule.host}/.git")
 
@@ -58,15 +70,22 @@ def make_policy(spec: RunSettings, default_mode: FolderMode) -> Policy:
     if len({rule.inside for rule in folders}) != len(folders):
         raise UsageError("two folders have the same name", "rename one of them, or mount their parent")
     repositories = [link for link in map(git_link, folders) if link is not None]
+    own = next((rule.host for rule in folders if _has_git(rule)), None)
+    files = {} if own is None else _git_user(own)
     shown = [link.folder for link in repositories if link.folder is not None]
     added = {rule.inside: rule for rule in shown if os.path.realpath(rule.host) not in real}
     return Policy(
         folders=(*folders, *added.values()),
         links={place: target for link in repositories for place, target in link.links.items()},
         copies=tuple(_copy_rule(text) for text in spec.copy_in),
+        files=files,
         network=parse_network(spec.net),
         limits=_limits(spec),
-        environment={**(_GIT if any(map(_has_git, folders)) else {}), **environment_of(spec)},
+        environment={
+            **({} if own is None else _GIT),
+            **({"GIT_CONFIG_SYSTEM": _GIT_USER} if files else {}),
+            **environment_of(spec),
+        },
         rootfs=_from_anywhere(spec.image),
         streams=spec.streams,
         credentials=tuple(map(credential_of, spec.credential)),

@@ -42,8 +42,8 @@ def granted(policy: Policy, allowed: Allowed) -> Policy:
             "the serving machine does not allow this network", "there: --net, as wide as it is wanted here"
         )
     given = Policy(
-        folders=folders, copies=copies, network=policy.network, limits=policy.limits, environment=policy.environment,
-        rootfs=policy.rootfs, streams=policy.streams,
+        folders=folders, copies=copies, files=policy.files, network=policy.network, limits=policy.limits,
+        environment=policy.environment, rootfs=policy.rootfs, streams=policy.streams,
     )  # fmt: skip
     if replace(policy, folders=folders, copies=copies) != given:  # other paths of this machine
         raise UsageError("installed tools cannot be taken to another machine", "leave them out, or run over there")
