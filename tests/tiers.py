@@ -147,6 +147,7 @@ SLOW = (
     "tests/server/test_access.py",
     "tests/server/test_bounds.py",
     "tests/server/test_kills.py",
+    "tests/server/test_output.py::test_output",
     "tests/server/test_runs.py::test_a_question",
     "tests/server/test_runs.py::test_a_refusal",
     "tests/server/test_runs.py::test_a_run_is_cancelled",

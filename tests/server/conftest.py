@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,10 +146,11 @@ def begin(client: httpx2.Client, **asked: Any) -> str:
     return str(reply.json()["id"])
 
 
-def stream(client: httpx2.Client, run: str, last: int | None = None) -> Iterator[Told]:
+def stream(client: httpx2.Client, run: str, last: int | None = None, *, output: bool = False) -> Iterator[Told]:
     """As they come; the connection is closed when nobody reads on."""
     headers = {} if last is None else {"Last-Event-ID": str(last)}
-    with client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as reply:
+    more = {"output": "true"} if output else {}
+    with client.stream("GET", f"/v1/runs/{run}/events", headers=headers, params=more) as reply:
         assert reply.status_code == 200
         fields = dict[str, str]()
         for line in reply.iter_lines():
@@ -174,6 +176,7 @@ def until(client: httpx2.Client, run: str, name: str, last: int | None = None) -
 def asked(client: httpx2.Client, run: str) -> dict[str, Any]:
     """What the run asks, when it does."""
     while not (found := client.get(f"/v1/runs/{run}/approvals").json()):
+        time.sleep(0.02)
         assert client.get(f"/v1/runs/{run}").json()["status"] in ("running", "asking")
     assert isinstance(found[0], dict)
     return found[0]

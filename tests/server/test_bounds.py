@@ -8,8 +8,11 @@ import httpx2
 import pytest
 from anyio.from_thread import start_blocking_portal
 
+from stockade.server.bounds import Rate
+from stockade.server.uploads import MAX_UPLOADS
 from stockade.testing import say
 from tests.server.conftest import COUNT, DONE, Stage, asked, begin, killed, stream, until
+from tests.server.test_uploads import member, tar
 from tests.support.fake_openai import FakeOpenAI, says
 
 MORE = {"text": "more"}
@@ -136,3 +139,48 @@ def test_a_key_is_not_that_of_a_branch(stage: Stage, admin: httpx2.Client) -> No
     branch = admin.post(f"/v1/runs/{first}/rewind", json={"turn": 1}).json()["id"]
     until(admin, branch, "end")
     assert admin.post("/v1/runs", json=words, headers={"Idempotency-Key": "branch"}).json()["id"] == first
+
+
+def test_a_token_asks_so_often_and_is_told_when_again(stage: Stage) -> None:
+    with stage.client(stage.token("hasty", "read")) as client:
+        with ThreadPoolExecutor(8) as pool:
+            replies = list(pool.map(lambda _: client.get("/v1/models"), range(1500)))
+        late = [one for one in replies if one.status_code == 429]
+        assert late
+        assert all(int(one.headers["Retry-After"]) >= 1 for one in late)
+        with stage.client(stage.token("patient", "read")) as other:
+            assert other.get("/v1/models").status_code == 200
+
+
+def test_so_many_at_once_and_so_many_a_second() -> None:
+    now = [0.0]
+    rate = Rate(8, 3, lambda: now[0])
+    assert [rate.wait_s("a") for _ in range(3)] == [0, 0, 0]
+    assert rate.wait_s("a") == 0.125
+    assert rate.wait_s("b") == 0
+    now[0] = 0.125
+    assert rate.wait_s("a") == 0
+    assert rate.wait_s("a") == 0.125
+
+
+def test_uploads_that_no_run_is_on_make_room_for_new_ones(stage: Stage) -> None:
+    with stage.client(stage.token("sender", "read", "run")) as client:
+        first = send(client)
+        until(client, begin(client, folder=None, upload=first), "end")
+        second, *_, last = [send(client) for _ in range(MAX_UPLOADS)]
+        assert client.delete(f"/v1/uploads/{second}").status_code == 404
+        assert client.post("/v1/runs", json={"task": "t", "upload": last}).status_code == 201
+        assert client.post("/v1/runs", json={"task": "t", "upload": first}).status_code == 201
+
+
+def send(client: httpx2.Client) -> str:
+    reply = client.post("/v1/uploads", content=tar([(member("data.csv"), b"a\n")]))
+    assert reply.status_code == 201, reply.text
+    return str(reply.json()["id"])
+
+
+def test_tools_and_what_the_machine_can_enforce(admin: httpx2.Client) -> None:
+    assert "shell" in {one["name"] for one in admin.get("/v1/tools").json()}
+    findings = admin.get("/v1/doctor").json()
+    assert all(one["held"] for one in findings if one["required"])
+    assert any(one["name"].startswith("escape: ") for one in findings)

@@ -1,7 +1,8 @@
 """The routes. Each says what it needs of a token, and answers with the values of `models` or the record's own."""
 
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import anyio
@@ -16,6 +17,8 @@ from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.ports import RunStore
 from stockade.run_lock import status_now
 from stockade.runtime import bots
+from stockade.runtime.tools import known_tools
+from stockade.server.bounds import Rate
 from stockade.server.deciding import Changes
 from stockade.server.models import (
     RUNS_A_PAGE,
@@ -26,23 +29,28 @@ from stockade.server.models import (
     Diff,
     Message,
     NewRun,
+    Output,
     Rewind,
     Run,
     RunLine,
     RunPage,
     State,
     Told,
+    ToolLine,
     Upload,
 )
 from stockade.server.runs import OWNER, Runs
 from stockade.server.tokens import Scope, Token, Tokens
 from stockade.server.uploads import Uploads
+from stockade_sandbox.doctor.probe import probe
+from stockade_sandbox.results import Finding
 
 T = TypeVar("T")
 _PING_S = 15
 _STUCK_S = 60
 """After which a reader of events that takes none is let go; it comes back with the last id that it has."""
 _TAIL = 32
+RATE, BURST = 100, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +60,48 @@ class Served:
     runs: Runs
     tokens: Tokens
     uploads: Uploads
+    rate: Rate = field(default_factory=lambda: Rate(RATE, BURST))
 
 
 class Denied(Exception):
-    """Nobody's token (401), or one without the scope (403)."""
+    """Nobody's token (401), one without the scope (403), or one that asks too often (429)."""
 
-    def __init__(self, status: int, detail: str, hint: str) -> None:
+    def __init__(self, status: int, title: str, detail: str, hint: str, again_s: int | None = None) -> None:
         super().__init__(detail)
-        self.status, self.detail, self.hint = status, detail, hint
+        self.status, self.title, self.detail, self.hint, self.again_s = status, title, detail, hint, again_s
 
 
-def served(request: Request) -> Served:
+async def served(request: Request) -> Served:
     found = request.app.state.served
     assert isinstance(found, Served)
     return found
 
 
+Here = Annotated[Served, Depends(served)]
+
+
 def needs(scope: Scope) -> Any:
     """The token of a request, which has this scope."""
 
-    def token(request: Request, authorization: Annotated[str, Header(max_length=200)] = "") -> Token:
+    async def token(here: Here, authorization: Annotated[str, Header(max_length=200)] = "") -> Token:
         kind, _, text = authorization.partition(" ")
-        found = served(request).tokens.check(text.strip()) if kind.lower() == "bearer" else None
+        found = here.tokens.check(text.strip()) if kind.lower() == "bearer" else None
         if found is None:
-            raise Denied(401, "this needs a token", "Authorization: Bearer TOKEN (stockade serve token new)")
+            raise Denied(
+                401, "Unauthorized", "this needs a token", "Authorization: Bearer TOKEN (stockade serve token new)"
+            )
         if not found.may(scope):
-            raise Denied(403, f"this needs a token with the scope {scope}", "stockade serve token new --scope")
+            raise Denied(
+                403, "Forbidden", f"this needs a token with the scope {scope}", "stockade serve token new --scope"
+            )
+        if wait_s := here.rate.wait_s(found.id):
+            detail = f"this token may ask {RATE} times a second, and {BURST} times at once"
+            raise Denied(429, "Too Many Requests", detail, "wait as long as Retry-After says", math.ceil(wait_s))
         return found
 
     return Depends(token)
 
 
-Here = Annotated[Served, Depends(served)]
 Reads = Annotated[Token, needs("read")]
 Starts = Annotated[Token, needs("run")]
 Approves = Annotated[Token, needs("approve")]
@@ -213,17 +231,24 @@ async def events(
     run: str,
     here: Here,
     token: Reads,
+    output: bool = False,
     last_event_id: Annotated[str | None, Header(pattern=r"^\d{1,12}$")] = None,
 ) -> EventSourceResponse:
     """Server-sent events: the record's, each with its number as id and its type as name, live while the run is under
     way. Last-Event-ID goes on behind that number. When nobody drives the run the last one is `end`, without an id.
+
+    `output`: what a command writes comes too while it runs, as `output` without an id: `stream`, `text`, and in
+    `missed` how many characters came too fast. What counts of it is in the record when the command has ended.
     """
     await here.runs.of(token, run)
     first = 0 if last_event_id is None else int(last_event_id) + 1
 
     async def told() -> AsyncIterator[ServerSentEvent]:
-        async for number, event in here.runs.events(run, first):
-            yield ServerSentEvent(event.line, event=event.type, id=str(number))
+        async for number, event in here.runs.events(run, first, output=output):
+            if isinstance(event, Output):
+                yield ServerSentEvent(event.model_dump_json(), event="output")
+            else:
+                yield ServerSentEvent(event.line, event=event.type, id=str(number))
         if not here.runs.closing:
             yield ServerSentEvent("{}", event="end")
 
@@ -334,6 +359,18 @@ async def discard(run: str, here: Here, token: Approves) -> Decided:
 async def list_bots(_: Reads) -> list[str]:
     """Names that a run may have as `bot`."""
     return sorted(await to_thread.run_sync(bots.bot_list))
+
+
+@api.get("/tools")
+async def list_tools(_: Reads) -> list[ToolLine]:
+    """Tools that bots of this server may have."""
+    return [ToolLine(name=name, kind=kind, about=about) for name, kind, about in await to_thread.run_sync(known_tools)]
+
+
+@api.get("/doctor")
+async def doctor(_: Admin) -> list[Finding]:
+    """What the server's machine can enforce, tried now: takes a second or two."""
+    return await to_thread.run_sync(probe)
 
 
 @api.get("/models")

@@ -76,7 +76,10 @@ async def _ours(request: Request, error: Exception) -> Response:
 
 async def _denied(_: Request, error: Exception) -> Response:
     assert isinstance(error, Denied)
-    return problem(error.status, "Unauthorized" if error.status == 401 else "Forbidden", error.detail, error.hint)
+    found = problem(error.status, error.title, error.detail, error.hint)
+    if error.again_s is not None:
+        found.headers["Retry-After"] = str(error.again_s)
+    return found
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

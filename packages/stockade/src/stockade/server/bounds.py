@@ -1,6 +1,7 @@
-"""What a client may ask for, and what its token may spend: never more than the user who started the server set."""
+"""What a client may ask for, how often, and what its token may spend: never more than the server's user set."""
 
-from collections.abc import AsyncIterator, Collection, Hashable, Iterable
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Hashable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,6 +18,23 @@ from stockade.server.tokens import Token
 
 class Full(UsageError):
     """The token has as much under way, or has spent as much, as it may."""
+
+
+class Rate:
+    """Requests of a token: `per_s` in the long run, `burst` at once (generic cell rate algorithm)."""
+
+    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._each_s, self._ahead_s, self._clock = 1 / per_s, (burst - 1) / per_s, clock
+        self._due: dict[str, float] = {}
+
+    def wait_s(self, key: str) -> float:
+        """0: it may now, and is counted. Else how long until it may."""
+        now = self._clock()
+        due = max(self._due.get(key, now), now)
+        if (wait := due - now - self._ahead_s) > 0:
+            return wait
+        self._due[key] = due + self._each_s
+        return 0.0
 
 
 class Locks:

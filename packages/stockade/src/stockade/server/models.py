@@ -154,6 +154,22 @@ class Chosen(Wire):
     force: bool = False
 
 
+class Output(Wire):
+    """What a command has written since, without secrets. `missed`: characters before it that came too fast."""
+
+    stream: Literal["stdout", "stderr"]
+    text: str
+    missed: int = 0
+
+
+class ToolLine(Wire):
+    """A tool, as `stockade tool list` has it."""
+
+    name: str
+    kind: str
+    about: str
+
+
 class Decided(Wire):
     """`paths` that were written, or taken back; `left`: those that were not, and why."""
 

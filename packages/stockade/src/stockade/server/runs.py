@@ -33,7 +33,7 @@ from stockade.runtime.resume import spec_of as spec_again
 from stockade.runtime.spec import RunSpec
 from stockade.server.bounds import Costs, Full, Locks, bounded
 from stockade.server.live import Conflicting, Live
-from stockade.server.models import Approval, Message, NewRun, Rewind
+from stockade.server.models import Approval, Message, NewRun, Output, Rewind
 from stockade.server.tokens import Token, Tokens
 from stockade_sandbox.results import FolderLayer
 
@@ -298,7 +298,7 @@ class Runs:
 
         return heard
 
-    def _heard(self, live: Live, _event: RunEvent) -> None:
+    def _heard(self, live: Live) -> None:
         self.wake(live.run_id)
 
     def wake(self, run_id: str) -> None:
@@ -381,20 +381,22 @@ class Runs:
 
     # Reading
 
-    async def events(self, run_id: str, first: int) -> AsyncIterator[tuple[int, RunEvent]]:
+    async def events(
+        self, run_id: str, first: int, *, output: bool = False
+    ) -> AsyncIterator[tuple[int, RunEvent | Output]]:
         """From number `first` on, each once, until nobody drives the run any more. A reader takes its own time: what
-        it has not read yet is in the record and nowhere else.
+        it has not read yet is in the record and nowhere else. `output`: with what a command has written since.
         """
         redactor = (await self.view(run_id)).redactor
         self.readers += 1
         try:
-            async for number, event in self._read(run_id, first):
-                yield number, redactor.event(event)
+            async for number, event in self._read(run_id, first, output=output):
+                yield number, event if isinstance(event, Output) else redactor.event(event)
         finally:
             self.readers -= 1
 
-    async def _read(self, run_id: str, first: int) -> AsyncIterator[tuple[int, RunEvent]]:
-        limit = _PAGE
+    async def _read(self, run_id: str, first: int, *, output: bool) -> AsyncIterator[tuple[int, RunEvent | Output]]:
+        limit, mark = _PAGE, 0
         while True:
             news = self._events.setdefault(run_id, anyio.Event())
             here = run_id in self.live
@@ -407,6 +409,12 @@ class Runs:
                     yield first, event
                     first += 1
                 continue
+            if output and (live := self.live.get(run_id)) is not None:
+                mark, pieces = live.output.since(mark)
+                for piece in pieces:
+                    yield first, piece
+                if pieces:
+                    continue
             if self.closing or not (here or there):
                 self._events.pop(run_id, news).set()
                 return

@@ -43,7 +43,7 @@ async def start(
     names = {host.lower(), *(certificate.names if certificate else ())}
     if own["behind_proxy"]:
         names.add(own["behind_proxy"].lower())
-    app = make_app(Served(runs, tokens, Uploads()), frozenset(names))
+    app = make_app(Served(runs, tokens, Uploads(store)), frozenset(names))
     at = listen(host, port)
     server = make_server(app, certificate)
     try:
