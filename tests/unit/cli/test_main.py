@@ -45,7 +45,8 @@ def test_a_run_that_goes_on_imports_nothing_of_the_coder() -> None:
 
 
 OF_EVENTS = ("pydantic", "msgspec", "asyncio", "anyio", "stockade.core.events", "stockade_sandbox.overlay")
-OF_REVIEW = ("pygments", "stockade_sandbox.overlay", "stockade.git", "stockade.runtime.settings", "stockade.models")
+OF_REVIEW = ("pygments", "stockade_sandbox.overlay", "stockade.git", "stockade.runtime.settings", "stockade.models",
+             "stockade.loop.run_context", "stockade.runtime.policy")  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,14 @@ def run_dir(run_id: str) -> Path:
     return state_dir() / "runs" / run_id
 
 
+def current_folder() -> Path:
+    """UsageError when it was deleted."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the current folder is gone", "cd to one that is there") from None
+
+
 _MAX_KEY_DOTS = 1000
 _NO_KEY = re.compile(rb"[^\w\"' \t.-]+")
 

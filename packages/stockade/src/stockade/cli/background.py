@@ -26,9 +26,8 @@ from stockade.core.errors import StockadeError, UsageError
 from stockade.core.events import RunEvent, RunFinished, to_json
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor
-from stockade.paths import run_dir, state_dir
+from stockade.paths import current_folder, run_dir, state_dir
 from stockade.run_lock import CONTROL, LOG, Driver, driver_of, is_locked, status_now
-from stockade.runtime.policy import current_folder
 
 _LOOK_S = 0.1
 _CHUNK = 1 << 16

@@ -18,9 +18,9 @@ from stockade.core.errors import UsageError
 from stockade.core.events import ChangesApplied, ChangesDiscarded, ChangesUndone, RunFinished
 from stockade.core.ports import RunStore
 from stockade.core.settings import FrontSettings, fields
+from stockade.paths import current_folder
 from stockade.run_lock import is_locked
 from stockade.runtime.factory import check_task, prepare
-from stockade.runtime.policy import current_folder
 from stockade.runtime.records import newest_here
 from stockade.runtime.resume import CHANGEABLE, make_branch, spec_of
 from stockade.runtime.settings import Settings

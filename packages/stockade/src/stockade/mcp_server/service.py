@@ -22,10 +22,10 @@ from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
-from stockade.paths import run_dir
+from stockade.paths import current_folder, run_dir
 from stockade.run_lock import cleanup, is_locked, lock, status_now
 from stockade.runtime import factory, records, sandboxes
-from stockade.runtime.policy import current_folder, environment_of, make_policy
+from stockade.runtime.policy import environment_of, make_policy
 from stockade.runtime.resume import bring_back
 from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import FolderMode, parse_folder

@@ -49,14 +49,6 @@ def _has_git(rule: FolderRule) -> bool:
     return os.path.lexists(f"{rule.host}/.git")
 
 
-def current_folder() -> Path:
-    """UsageError when it was deleted."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        raise UsageError("the current folder is gone", "cd to one that is there") from None
-
-
 def make_policy(spec: RunSettings, default_mode: FolderMode) -> Policy:
     """The policy of the flags. The first folder is /workspace, others are /folders/NAME."""
     folders: list[FolderRule] = []

@@ -24,8 +24,7 @@ from stockade.core.model_options import (
     LLAMA_VARIABLES,
 )
 from stockade.core.settings import RENAMED, FrontSettings, RunSettings, fields, key_of
-from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, is_trusted, read_toml
-from stockade.runtime.policy import current_folder
+from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, current_folder, is_trusted, read_toml
 from stockade.runtime.sources import OTHER_VARIABLES, PREFIX, SERVERS_FILE, config_file
 from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import FolderMode

@@ -10,8 +10,7 @@ from typing import Any
 import platformdirs
 
 from stockade.core.settings import RunSettings, fields
-from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, read_toml
-from stockade.runtime.policy import current_folder
+from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, current_folder, read_toml
 from stockade_sandbox.policy import LEAST_PROCESSES, parse_memory, parse_network, parse_size
 
 PREFIX = "STOCKADE_"

@@ -29,8 +29,7 @@ from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.styles import Style
 
 from stockade.cli.ui.safe import fit_for_terminal
-from stockade.paths import state_dir
-from stockade.runtime.policy import current_folder
+from stockade.paths import current_folder, state_dir
 
 _NAME_CHARS = 16
 _SHOWN = 200

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from stockade.cli.lazy import load
 from stockade.cli.ui import markdown
 from stockade.cli.ui.console import write_prose
 from stockade.cli.ui.drawing import PREVIEW_CHARS, ActionDrawing, LiveOutput, coloured, drawn, profile_name
@@ -19,6 +18,7 @@ from stockade.cli.ui.safe import one_line, some
 from stockade.cli.ui.statusline import StatusLine, megabytes
 from stockade.cli.ui.summary import (
     detail,
+    driver_of,
     model_facts,
     network,
     places,
@@ -42,7 +42,6 @@ from stockade.core.actions import (
     ToolResult,
     WriteFile,
 )
-from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -72,7 +71,6 @@ from stockade.core.events import (
 from stockade.core.messages import Image, Usage
 from stockade.core.secrets import EXACT
 from stockade.loop.file_actions import written
-from stockade.loop.run_context import Bot, Narrator
 from stockade_sandbox.results import CommandOutput, Stream
 
 _THOUGHT = "italic"
@@ -125,8 +123,7 @@ class Renderer:
         self._name = ""
         self._last_at = 0.0
         self._ended, self._status = False, ""
-        self._bot = Bot()
-        self._narrator: Narrator | None = None
+        self._bot, self._narrator = driver_of(None)
         self._set: dict[str, str] = {}
         self._lines: Sequence[tuple[str, str]] | None = None
         self.redactor = EXACT
@@ -209,7 +206,7 @@ class Renderer:
         self._lines = self._narrator(event) if self._narrator is not None else None
         match event:
             case RunStarted():
-                self._bot, narrator = _bot_of(event)
+                self._bot, narrator = driver_of(event)
                 self._narrator = None if self._whole else narrator
                 self._cwd, self._check, self._started_at = event.policy.workdir, event.check, event.at
                 self._name, self.prose = profile_name(event), markdown.is_prose(event)
@@ -487,14 +484,3 @@ class Renderer:
             self.console.file.write(f"{text}\n")
         else:
             self._print(coloured([(answer, "")], whole=self._whole))
-
-
-def _bot_of(started: RunStarted) -> tuple[Bot, Narrator | None]:
-    """And what tells of its run. Where it is not here, or can make nothing of the record, one that has nothing to tell:
-    its run can be looked at all the same.
-    """
-    try:
-        found: Bot = load("runtime.bots:bot_of")(started) if started.driver else Bot()
-        return found, found.narrator(started)
-    except UsageError:
-        return Bot(), None

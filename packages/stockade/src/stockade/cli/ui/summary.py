@@ -5,23 +5,40 @@ import shlex
 from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stockade.changes import RunFacts
+from stockade.cli.lazy import load
 from stockade.cli.ui.safe import one_line, some
 from stockade.core.budget import Budget
+from stockade.core.errors import UsageError
 from stockade.core.events import BOTS_OWN, RunFinished, RunStarted
 from stockade.core.messages import Usage
-from stockade.loop.run_context import Bot
 from stockade_sandbox.policy import Network, Policy
+
+if TYPE_CHECKING:
+    from stockade.loop.run_context import Bot, Narrator
 
 _REFUSED = 3
 _NAMED = 3
 
 
-def places(policy: Policy, bot: Bot) -> list[str]:
-    """Without the folders that the bot itself has added."""
-    own = bot.policy(replace(policy, folders=())).folders
+def driver_of(started: RunStarted | None) -> tuple["Bot | None", "Narrator | None"]:
+    """The bot whose code drives the run, where it is not the plain loop, and what tells of it. Where it is not here, or
+    can make nothing of the record, there is none: the run can be looked at all the same.
+    """
+    if started is None or not started.driver:
+        return None, None
+    try:
+        found: Bot = load("runtime.bots:bot_of")(started)
+        return found, found.narrator(started)
+    except UsageError:
+        return None, None
+
+
+def places(policy: Policy, bot: "Bot | None") -> list[str]:
+    """Without the folders that the bot itself has added, where it is one that may."""
+    own = bot.policy(replace(policy, folders=())).folders if bot else ()
     folders = [f"{rule.host} ({rule.mode})" for rule in policy.folders if rule not in own] or ["no folder"]
     return [*folders, network(policy.network)]
 
