@@ -164,7 +164,8 @@ class PeerArm:
 
 
 def sealed(folder: Path, argv: Sequence[str]) -> list[str]:
-    """A command line that runs `argv` in `folder` and can change nothing else."""
+    """A command line that runs `argv` in `folder` and can change nothing else. The peers' folder may be empty yet."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
     python = Path(os.path.realpath(argv[0])).parents[1]
     kept = [str(FOLDER), str(python), str(ROOT / "bench")]
     skipped = {Path("/dev"), Path("/proc"), Path(_PEER_FOLDER)}
