@@ -29,6 +29,7 @@ COMMANDS: Table = {
     "model": ("model", "Models: list, choose, pull and serve them."),
     "serve": ("serve", "An HTTP API: runs for programs and machines."),
     "mcp": ("mcp", "An MCP server: bots, sandboxes and records for any MCP client."),
+    "acp": ("acp", "A bot for editors: the Agent Client Protocol."),
     "approvals": ("approvals", "What bots may do without asking, and where."),
     "trust": ("trust", "Trust a folder's stockade.toml or .mcp.json."),
     "bots": ("bots", "List bots and their permissions."),

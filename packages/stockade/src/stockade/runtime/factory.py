@@ -136,7 +136,7 @@ class _Build:
         spec = self.spec = spec.model_copy(
             update={**{key: RunSpec.model_fields[key].default for key in unused}, **none}
         )
-        task, run_id = check_task(spec.task), new_run_id()
+        task, run_id = check_task(spec.task), objects.run_id or new_run_id()
         pick_protocol(spec.answers)
         images = await to_thread.run_sync(read_images, spec.attach)
         await to_thread.run_sync(sweep)

@@ -68,7 +68,8 @@ class Objects:
 
     `sandbox`: one that stays up, with its policy. `policy`: for a new one, in place of the settings'. `model` is taken
     at its word: nothing is tried with it. `tools` and `hooks` come on top of those of the settings. `record`: the run
-    is none that begins (runtime/resume.py makes the whole of its RunSpec).
+    is none that begins (runtime/resume.py makes the whole of its RunSpec). `run_id`: of one that begins, where who asks
+    for it has named it already.
     """
 
     def __init__(
@@ -81,9 +82,10 @@ class Objects:
         tools: "tuple[Toolbox, ...]" = (),
         hooks: "tuple[Hook, ...]" = (),
         record: Recorded | None = None,
+        run_id: str | None = None,
     ) -> None:
         self.bot, self.model, self.sandbox, self.policy = bot, model, sandbox, policy
-        self.tools, self.hooks, self.record = tools, hooks, record
+        self.tools, self.hooks, self.record, self.run_id = tools, hooks, record, run_id
 
 
 class NotOneOf(ValueError):
