@@ -19,7 +19,7 @@ from stockade.server.guard import MAX_BODY
 from stockade.testing import say
 from tests.server.conftest import DONE, PATIENCE_S, Stage, asked, begin, until
 
-OPEN = ("/healthz", "/readyz")
+OPEN = ("/healthz", "/login", "/logout", "/readyz")
 
 
 @pytest.fixture(scope="module")

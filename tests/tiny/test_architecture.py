@@ -36,7 +36,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "opentelemetry": {"exports"},
     "prompt_toolkit": {"cli"},
     "rich": {"cli"},
-    "pygments": {"cli"},
+    "pygments": {"cli", "server"},
     "sqlite3": {"store"},
     "tomlkit": {"runtime"},
     "psycopg": {"store"},

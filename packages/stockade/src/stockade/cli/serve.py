@@ -57,12 +57,14 @@ def command(context: click.Context, /, host: str, port: int, **values: Any) -> i
     interrupt = Interrupt()
 
     def announce(url: str, fingerprint: str | None, resumed: list[str]) -> None:
-        if not _tokens().all():
+        if not (known := _tokens().all()):
             say(f"the first token, which is shown once: {_tokens().new('first', SCOPES, 16, None)}")
         for run_id in resumed:
             say(f"run {run_id} goes on")
         if fingerprint is not None:
             say(f"the certificate's SHA-256 is {fingerprint}")
+        user = known[0].name if known else "first"
+        say(f"open {url}/#login={_tokens().login_key(user)} (once, within an hour; as the token {user})")
         print(url, flush=True)
 
     async def work() -> None:
@@ -103,6 +105,15 @@ def new(name: str, scopes: tuple[Literal["read", "run", "approve", "admin"], ...
     read: see its runs · run: begin, steer and end them · approve: allow actions, apply changes · admin: all, of all
     """
     print(_tokens().new(name, scopes or ("read", "run", "approve"), bounds["at_once"], bounds["max_cost"]))
+    return 0
+
+
+@token.command("login", short_help="A link that logs a browser in, once.")
+@click.argument("name")
+@click.option("--url", default="http://127.0.0.1:8711", metavar="URL", help="Where the server is.")
+def login(name: str, url: str) -> int:
+    """Print a link that logs a browser in as the token NAME, once, within an hour."""
+    print(f"{url.rstrip('/')}/#login={_tokens().login_key(name)}")
     return 0
 
 

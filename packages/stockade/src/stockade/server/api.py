@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 import anyio
 from anyio import from_thread, to_thread
-from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Cookie, Depends, Header, Query, Request, Response
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import PlainTextResponse
 
@@ -27,6 +27,7 @@ from stockade.server.models import (
     Chosen,
     Decided,
     Diff,
+    Login,
     Message,
     NewRun,
     Output,
@@ -38,9 +39,10 @@ from stockade.server.models import (
     Told,
     ToolLine,
     Upload,
+    Who,
 )
 from stockade.server.runs import OWNER, Runs
-from stockade.server.tokens import Scope, Token, Tokens
+from stockade.server.tokens import SESSION_S, Scope, Token, Tokens
 from stockade.server.uploads import Uploads
 from stockade_sandbox.doctor.probe import probe
 from stockade_sandbox.results import Finding
@@ -51,6 +53,7 @@ _STUCK_S = 60
 """After which a reader of events that takes none is let go; it comes back with the last id that it has."""
 _TAIL = 32
 RATE, BURST = 100, 300
+SESSION = "stockade_session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +86,16 @@ Here = Annotated[Served, Depends(served)]
 def needs(scope: Scope) -> Any:
     """The token of a request, which has this scope."""
 
-    async def token(here: Here, authorization: Annotated[str, Header(max_length=200)] = "") -> Token:
+    async def token(
+        here: Here,
+        authorization: Annotated[str, Header(max_length=200)] = "",
+        session: Annotated[str, Cookie(alias=SESSION, max_length=200, include_in_schema=False)] = "",
+    ) -> Token:
         kind, _, text = authorization.partition(" ")
-        found = here.tokens.check(text.strip()) if kind.lower() == "bearer" else None
+        if kind.lower() == "bearer":
+            found = here.tokens.check(text.strip())
+        else:
+            found = here.tokens.of_session(session) if session else None
         if found is None:
             raise Denied(
                 401, "Unauthorized", "this needs a token", "Authorization: Bearer TOKEN (stockade serve token new)"
@@ -148,6 +158,33 @@ async def metrics(here: Here, _: Admin) -> str:
     ))  # fmt: skip
 
 
+@open_to_all.post("/login", status_code=204)
+async def log_in(asked: Login, request: Request, here: Here) -> Response:
+    """A browser is that token from now on, by a cookie. 401 for a key that was used, is over, or never was one."""
+    if (found := here.tokens.log_in(asked.key)) is None:
+        raise Denied(401, "Unauthorized", "this link was used, or is too old", "stockade serve token login NAME")
+    answer = Response(status_code=204)
+    answer.set_cookie(
+        SESSION, here.tokens.session(found), max_age=SESSION_S, httponly=True, samesite="strict",
+        secure=request.url.scheme == "https",
+    )  # fmt: skip
+    return answer
+
+
+@open_to_all.post("/logout", status_code=204)
+async def log_out() -> Response:
+    """The browser forgets it."""
+    answer = Response(status_code=204)
+    answer.delete_cookie(SESSION, httponly=True, samesite="strict")
+    return answer
+
+
+@api.get("/token")
+async def who(token: Reads) -> Who:
+    """Whose token this is, and what it may."""
+    return Who(name=token.name, scopes=token.scopes, at_once=token.at_once, max_cost=token.max_cost)
+
+
 @api.post("/uploads", status_code=201)
 async def upload(request: Request, here: Here, token: Starts) -> Upload:
     """A folder as a tar, as the body of the request; a run takes it by its id."""
@@ -188,10 +225,11 @@ async def list_runs(
     token: Reads,
     status: State | None = None,
     folder: Annotated[str | None, Query(max_length=4096)] = None,
+    task: Annotated[str, Query(max_length=200)] = "",
     cursor: Annotated[str | None, Query(max_length=200)] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = RUNS_A_PAGE,
 ) -> RunPage:
-    """Newest first: this token's, of an admin all."""
+    """Newest first: this token's, of an admin all. `task`: words that stand in the task, as they stand there."""
     lines, past = list[RunLine](), cursor is None
     for one in await here.runs.store.runs(folder=folder):
         if not past or one.problem is not None:
@@ -201,12 +239,12 @@ async def list_runs(
             continue
         live = here.runs.live.get(one.run_id)
         state = _live_state(here.runs, one.run_id) or status_now(one.run_id, one.status, one.driver)
-        if status in (None, state):
+        text = (await here.runs.view(one.run_id)).redactor.text(one.task)
+        if status in (None, state) and task.casefold() in text.casefold():
             if len(lines) == limit:
                 return RunPage(runs=tuple(lines), next=lines[-1].id)
-            redactor = (await here.runs.view(one.run_id)).redactor
             lines.append(RunLine(
-                id=one.run_id, status=state, started=one.started, task=redactor.text(one.task), bot=one.bot,
+                id=one.run_id, status=state, started=one.started, task=text, bot=one.bot,
                 model=one.model, folder=one.folder or None, turns=one.turns, waiting=len(live.asked) if live else 0,
             ))  # fmt: skip
     return RunPage(runs=tuple(lines))
@@ -313,11 +351,11 @@ async def cancel(run: str, here: Here, token: Starts) -> Run:
 
 
 @api.get("/runs/{run}/diff")
-async def diff(run: str, response: Response, here: Here, token: Reads) -> Diff:
+async def diff(run: str, response: Response, here: Here, token: Reads, colours: bool = False) -> Diff:
     """What is still to be decided on; the ETag of the answer is what an apply means."""
     await here.runs.of(token, run)
     view = await here.runs.view(run)
-    found = await _deciding(here.runs, run, lambda work: work.diff(view))
+    found = await _deciding(here.runs, run, lambda work: work.diff(view, colours=colours))
     response.headers["ETag"] = f'"{found.etag}"'
     return found
 

@@ -31,6 +31,7 @@ from stockade.server.certificate import Certificate
 from stockade.server.deciding import Outdated, Unmatched
 from stockade.server.guard import LOOPBACK, Guard, problem
 from stockade.server.live import Conflicting
+from stockade.server.page import page
 from stockade.server.runs import NotFound, say
 from stockade_sandbox.errors import ReviewOutdated
 
@@ -57,6 +58,7 @@ def make_app(served: Served, names: frozenset[str]) -> Any:
     app.state.served = served
     app.include_router(open_to_all)
     app.include_router(api)
+    app.include_router(page)
     app.add_exception_handler(StockadeError, _ours)
     app.add_exception_handler(Denied, _denied)
     app.add_exception_handler(RequestValidationError, _invalid)

@@ -16,6 +16,7 @@ from stockade.core.secrets import View
 from stockade.run_lock import cleanup
 from stockade.runtime import records, sandboxes
 from stockade.runtime.resume import bring_back
+from stockade.server.colouring import coloured
 from stockade.server.models import Chosen, Decided, Diff, DiffFile
 from stockade.server.runs import NotFound
 from stockade_sandbox.overlay.safe_fs import encode_path
@@ -41,7 +42,7 @@ class Changes:
         self._run_id, self._record, self._reviewer = run_id, record, sandboxes.reviewer()
         self._events = events
 
-    def diff(self, view: View) -> Diff:
+    def diff(self, view: View, *, colours: bool = False) -> Diff:
         """What is still to be decided on. UsageError where a secret in it could not be masked."""
         work, names, files = self._pending(), dict[str, None](), list[DiffFile]()
         view.check_files()
@@ -52,7 +53,8 @@ class Changes:
                 names |= dict.fromkeys(view.redactor.names(patch))
                 path = shown_path(one.layer.inside, change.path)
                 shown = view.redactor.text(patch)[:MAX_PATCH]
-                files.append(DiffFile(path=path, folder=one.layer.host, change=change, patch=shown))
+                pieces = coloured(path, shown) if colours else None
+                files.append(DiffFile(path=path, folder=one.layer.host, change=change, patch=shown, colours=pieces))
         return Diff(etag=self._etag(work), files=tuple(files), masked=tuple(names))
 
     def file(self, path: str) -> bytes:

@@ -82,16 +82,18 @@ class Guard:
                 message["headers"] = [*message["headers"], *(one for one in _HEADERS if one[0] not in given)]
             await send(message)
 
-        app = self._refused(headers, most) or self._app
+        app = self._refused(scope["method"], headers, most) or self._app
         await app(scope, bounded, sent)
 
-    def _refused(self, headers: dict[bytes, str], most: int) -> App | None:
+    def _refused(self, method: str, headers: dict[bytes, str], most: int) -> App | None:
         host = headers.get(b"host", "")
         if host_of(host) not in self._names:
             known = ", ".join(sorted(self._names))
             return problem(421, "Misdirected Request", "this server has another name", f"it is {known}")
         if (origin := headers.get(b"origin")) is not None and urlsplit(origin).netloc != host:
             return problem(403, "Forbidden", "a page of another site may not ask this server")
+        if origin is None and b"cookie" in headers and method not in ("GET", "HEAD"):
+            return problem(403, "Forbidden", "a browser says which page asks", "send a token instead of a cookie")
         length = headers.get(b"content-length", "0")
         if not length.isdecimal() or int(length[:20]) > most:
             return problem(413, "Content Too Large", f"the request is larger than {most} bytes")

@@ -8,6 +8,7 @@ from stockade.approval.rules import Judgement
 from stockade.core.actions import Action
 from stockade.core.data import Data
 from stockade.core.messages import Usage
+from stockade.server.tokens import Scope
 from stockade_sandbox.results import Change
 
 Text = Annotated[str, Field(min_length=1, max_length=1_000_000)]
@@ -135,12 +136,15 @@ class Diff(Wire):
 
 
 class DiffFile(Wire):
-    """`path` as an apply names it; `patch` is for reading."""
+    """`path` as an apply names it; `patch` is for reading. `colours`, where asked for and the language is known: the
+    patch's lines without their marks, each in pieces: [class, text]; k keyword, s string, c comment, n number, f name.
+    """
 
     path: str
     folder: str
     change: Change
     patch: str
+    colours: tuple[tuple[tuple[str, str], ...], ...] | None = None
 
 
 class Chosen(Wire):
@@ -160,6 +164,21 @@ class Output(Wire):
     stream: Literal["stdout", "stderr"]
     text: str
     missed: int = 0
+
+
+class Login(Wire):
+    """The key of a link that `stockade serve` printed."""
+
+    key: Annotated[str, Field(min_length=20, max_length=100, pattern=r"^[\w-]+$")]
+
+
+class Who(Wire):
+    """The token that a request came with. `at_once`: how many of its runs may be under way."""
+
+    name: str
+    scopes: tuple[Scope, ...]
+    at_once: int
+    max_cost: float | None = None
 
 
 class ToolLine(Wire):

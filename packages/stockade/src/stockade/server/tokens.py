@@ -1,5 +1,8 @@
 """Who may use the server. A token is 256 random bits, of which only a hash is kept, in a file of this user's alone.
 
+A browser logs in as a token by a key that works once, and has a session: the token's id, an end, and a signature over
+both and the token's hash by a secret of this user's. So it outlives the server, and ends with its token.
+
 A run belongs to the token that began it: `owner` in the options of its first event.
 """
 
@@ -23,13 +26,14 @@ from stockade_sandbox.locks import lock, open_lock
 Scope = Literal["read", "run", "approve", "admin"]
 SCOPES: tuple[Scope, ...] = ("read", "run", "approve", "admin")
 AT_ONCE = 4
+LOGIN_S, SESSION_S = 3600, 12 * 3600
 _PREFIX = "stk"
 
 
 class Token(Data):
     """What a token may do. `admin` has every scope, and sees the runs of all. `at_once`: runs of it that may be under
     way; `max_cost`: USD that all its runs may cost together, None without a bound; `charged`: what those have cost that
-    were removed. `made`: UNIX s.
+    were removed. `login`: the hash of the key that logs in once, until `login_until`. Times are UNIX s.
     """
 
     id: str
@@ -40,6 +44,8 @@ class Token(Data):
     at_once: int = Field(default=AT_ONCE, ge=1)
     max_cost: float | None = Field(default=None, ge=0)
     charged: float = 0.0
+    login: str = ""
+    login_until: float = 0.0
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes
@@ -107,6 +113,53 @@ class Tokens:
             if not (gone := [one for one in known if name in (one.name, one.id)]):
                 raise UsageError(f"there is no token {name!r}", "stockade serve token list")
             known.remove(gone[0])
+
+    def login_key(self, name: str) -> str:
+        """One that logs a browser in as this token, once, within LOGIN_S; the one before it does no more."""
+        text = secrets.token_urlsafe(32)
+        with self._writing() as known:
+            at = next((number for number, one in enumerate(known) if name in (one.name, one.id)), None)
+            if at is None:
+                raise UsageError(f"there is no token {name!r}", "stockade serve token list")
+            until = time.time() + LOGIN_S
+            known[at] = known[at].model_copy(update={"login": _hash(text), "login_until": until})
+        return text
+
+    def log_in(self, key: str) -> Token | None:
+        """Whose key this is, which no longer works."""
+        wanted, now, found = _hash(key), time.time(), None
+        with self._writing() as known:
+            for number, one in enumerate(known):
+                if hmac.compare_digest(one.login, wanted) and now < one.login_until:
+                    found = known[number] = one.model_copy(update={"login": "", "login_until": 0.0})
+        return found
+
+    def session(self, token: Token) -> str:
+        """What the browser has from now on."""
+        said = f"{token.id}.{int(time.time()) + SESSION_S}"
+        return f"{said}.{self._signature(said, token)}"
+
+    def of_session(self, text: str) -> Token | None:
+        """Whose it is; None once it is over, or the token is gone."""
+        said, _, signature = text.rpartition(".")
+        key, _, until = said.partition(".")
+        found = self.known(key)
+        if found is None or not hmac.compare_digest(signature.encode(), self._signature(said, found).encode()):
+            return None
+        return found if time.time() < int(until) else None
+
+    def _signature(self, said: str, token: Token) -> str:
+        return hmac.new(self._secret(), f"{said}.{token.sha256}".encode(), hashlib.sha256).hexdigest()
+
+    def _secret(self) -> bytes:
+        path = self.path.with_name("secret")
+        try:
+            return read_bounded(path)
+        except FileNotFoundError:
+            with self._writing():
+                if not path.exists():
+                    write_whole(path, secrets.token_bytes(32), private=True)
+            return read_bounded(path)
 
     @contextmanager
     def _writing(self) -> Iterator[list[Token]]:

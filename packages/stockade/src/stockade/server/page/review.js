@@ -1,0 +1,101 @@
+// What a run changed: by file, with comments for the bot; what becomes of it.
+import { button, call, el, form, many, post, put, status } from "./common.js";
+
+let sideBySide = false;
+
+export async function review(view, signal) {
+  const { path, may, changed, run } = view;
+  let answer;
+  try { answer = await call(`${path}/diff?colours=true`, { signal }); } catch (error) {
+    if (!error.status) throw error;
+    changed.replaceChildren(el("h2", { textContent: "Changes" }), el("p", { className: "bad", textContent: error.message }));
+    return;
+  }
+  const etag = answer.headers.get("ETag"), { files, masked } = await answer.json();
+  const again = async () => { Object.assign(run, await (await call(path, { signal })).json()); await review(view, signal); };
+  const decide = (what, body, headers) => async () => {
+    const { paths, left } = await (await post(`${path}/${what}`, body(), headers)).json();
+    const done = { apply: "applied", undo: "undone", discard: "discarded" }[what];
+    await again();
+    status.textContent = [`${many(paths.length, "file")} ${done}`, ...Object.entries(left).map(([name, why]) => `not ${name}: ${why}`)].join(" · ");
+  };
+  const box = el("section", { data: { "aria-label": "Review" } });
+  document.querySelector("[aria-label=Review]")?.remove();
+  changed.replaceChildren(el("h2", { textContent: "Changes" }));
+  if (!files.length) {
+    const words = { applied: "Applied to the folder.", undone: "Taken back.", discarded: "Thrown away." }[run.decided] ?? "Nothing was changed.";
+    changed.append(el("p", { textContent: words }));
+    if (may("approve") && run.decided === "applied") changed.append(button("Undo", decide("undo", () => ({}))));
+    if (may("approve") && run.decided === "undone") changed.append(button("Apply again", decide("apply", () => ({}), { "If-Match": "*" })));
+    return;
+  }
+  const picked = new Map(), comments = new Map();
+  for (const file of files) picked.set(file.path, el("input", { type: "checkbox", checked: !file.change.held && !file.change.refused, disabled: Boolean(file.change.refused), data: { "aria-label": `apply ${file.path}` } }));
+  const chosen = () => [...picked].filter(([, box]) => box.checked).map(([name]) => name);
+  const apply = button("", async () => {
+    const names = chosen(), whole = names.length === files.length;
+    await decide("apply", () => (whole ? { flagged: true } : { paths: names }), { "If-Match": etag })();
+  }, { className: "first" });
+  const count = () => { apply.textContent = `Apply ${chosen().length} of ${many(files.length, "file")}`; };
+  for (const one of picked.values()) one.onchange = count;
+  count();
+  const total = (name) => files.reduce((sum, file) => sum + file.change[name], 0);
+  const told = el("div");
+  const ask = () => {
+    const all = [...comments].map(([where, text]) => `${where}: ${text}`);
+    told.replaceChildren(...(all.length ? [form(`Send ${many(all.length, "comment")} to the bot`, async () => { await post(`${path}/messages`, { text: `About your changes:\n${all.join("\n")}` }); location.reload(); }, el("ul", {}, all.map((text) => el("li", { textContent: text }))))] : []));
+  };
+  put(changed,
+    el("p", { textContent: `${many(files.length, "file")}, +${total("added_lines")} −${total("removed_lines")}` }),
+    el("ul", {}, files.map((file) => el("li", {}, el("span", { className: "mono", textContent: `${{ added: "A", deleted: "D", modified: "M" }[file.change.kind] ?? file.change.kind} ${file.path}` }), file.change.flagged && el("span", { className: "warn", textContent: ` ${file.change.flagged}` })))),
+    masked.length > 0 && el("p", { className: "warn", textContent: `hidden here, and in the files: ${masked.join(", ")}` }),
+    may("approve") && el("div", { className: "bar" }, apply, button("Discard all", async () => { if (confirm("Throw these changes away? The folder stays as it is.")) await decide("discard", () => ({}))(); })), told);
+  const draw = () => box.replaceChildren(
+    el("h2", { textContent: "Review" }), button(sideBySide ? "In line" : "Side by side", () => { sideBySide = !sideBySide; draw(); }),
+    ...files.map((file) => {
+      const { change } = file, words = change.refused ?? change.flagged;
+      const comment = may("run") && ((line, at) => note(file.path, line, at, comments, ask));
+      return el("details", { className: "file", open: files.length < 30 }, el("summary", {}, el("span", { className: "mono", textContent: file.path }), ` ${change.kind} +${change.added_lines} −${change.removed_lines}`, words && el("span", { className: "warn", textContent: ` ${words}` })),
+        may("approve") && el("label", {}, picked.get(file.path), " apply this file"),
+        change.binary ? el("p", { textContent: `binary, ${change.size} bytes` }) : file.patch ? diffTable(file.patch, { file, comment }) : el("p", { textContent: change.entry }));
+    }));
+  draw();
+  view.steps.after(box);
+}
+
+function note(path, line, at, comments, changed) {
+  const where = `${path}:${line}`, words = el("input", { value: comments.get(where) ?? "", data: { "aria-label": `comment on ${where}` } });
+  const row = el("tr", {}, el("td", { colSpan: 4 }, form("Keep", () => { if (words.value.trim()) comments.set(where, words.value.trim()); else comments.delete(where); row.remove(); changed(); }, el("label", {}, `Comment on ${where} `, words))));
+  at.after(row);
+  words.focus();
+}
+
+// A unified patch as a table. `file.colours`: for each line of the patch its pieces, [class, text].
+export function diffTable(patch, { file, comment } = {}) {
+  const wide = sideBySide && file, body = el("tbody");
+  let old = 1, now = 1, minus = [], plus = [];
+  const number = (value) => { const cell = el("td", { className: "no" }); if (value && comment) { const at = el("button", { type: "button", textContent: value, title: "comment on this line", data: { "aria-label": `comment on line ${value}` } }); at.onclick = () => comment(value, at.closest("tr")); cell.append(at); } else cell.textContent = value ?? ""; return cell; };
+  const code = (text, at, className) => el("td", { className }, file?.colours?.[at] ? file.colours[at].map(([kind, piece]) => (kind ? el("span", { className: kind, textContent: piece }) : piece)) : text);
+  const side = (one, className, mark) => one ? [number(one.no), el("td", { className }, el("span", { className: "quiet", textContent: mark }), ...code(one.text, one.at, "").childNodes)] : [number(), el("td")];
+  const flush = () => {
+    if (wide) for (let row = 0; row < Math.max(minus.length, plus.length); row += 1) body.append(el("tr", {}, ...side(minus[row], "minus", "-"), ...side(plus[row], "plus", "+")));
+    else for (const [rows, className, mark] of [[minus, "minus", "-"], [plus, "plus", "+"]]) for (const one of rows) { const cells = side(one, className, mark); body.append(el("tr", {}, ...(mark === "-" ? [cells[0], number()] : [number(), cells[0]]), cells[1])); }
+    minus = []; plus = [];
+  };
+  patch.replace(/\n$/, "").split("\n").forEach((line, at) => {
+    const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)/.exec(line);
+    if (hunk) { flush(); old = Number(hunk[1]); now = Number(hunk[2]); body.append(el("tr", { className: "hunk" }, el("td", { colSpan: wide ? 4 : 3, textContent: line }))); return; }
+    if (/^(---|\+\+\+) /.test(line) && !body.childElementCount) return;
+    if (line.startsWith("-")) { minus.push({ no: old, text: line.slice(1), at }); old += 1; return; }
+    if (line.startsWith("+")) { plus.push({ no: now, text: line.slice(1), at }); now += 1; return; }
+    flush();
+    if (!line.startsWith(" ")) { body.append(el("tr", { className: "hunk" }, el("td", { colSpan: wide ? 4 : 3, textContent: line }))); return; }
+    const text = line.slice(1);
+    if (wide) body.append(el("tr", {}, number(old), code(text, at, ""), number(now), code(text, at, "")));
+    else body.append(el("tr", {}, number(old), number(now), code(text, at, "")));
+    old += 1; now += 1;
+  });
+  flush();
+  const columns = wide ? [el("col", { className: "no" }), el("col"), el("col", { className: "no" }), el("col")] : [el("col", { className: "no" }), el("col", { className: "no" }), el("col")];
+  return el("table", { className: "diff" }, el("colgroup", {}, columns), body);
+}

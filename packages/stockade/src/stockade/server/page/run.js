@@ -1,0 +1,207 @@
+// One run: its steps as they come, what it asks, what it may do, what it changed.
+import { button, el, events, form, get, list, many, post, put, say, size, status, time } from "./common.js";
+import { diffTable, review } from "./review.js";
+
+const FOLD = 20;
+
+export async function watch(main, id, mine, signal, step) {
+  const path = `/v1/runs/${encodeURIComponent(id)}`, may = (scope) => mine.scopes.includes(scope) || mine.scopes.includes("admin");
+  const run = await get(path, signal);
+  const steps = el("section", { data: { "aria-label": "Steps" } }), asked = el("div", { className: "asked", data: { "aria-live": "assertive" } });
+  const facts = el("div"), changed = el("div"), bar = el("div", { className: "bar" }), state = el("span");
+  const follow = button("Newest step ↓", () => { steps.lastElementChild?.scrollIntoView({ block: "end" }); }, { hidden: true });
+  const words = el("textarea", { rows: 2 });
+  const send = form("Send", async () => {
+    const { as } = await (await post(`${path}/messages`, { text: words.value })).json();
+    words.value = "";
+    status.textContent = { steer: "The bot is told before its next turn.", task: "The run goes on with that.", answer: "Answered." }[as];
+    if (as === "task") location.reload();
+  }, el("label", {}, "Tell the bot (or, when it is over, what to do next) ", words));
+  main.replaceChildren(
+    el("h1", { textContent: run.task.slice(0, 300) }), el("div", { className: "bar" }, state, bar),
+    el("div", { className: "columns" }, el("div", {}, steps, follow, asked, may("run") && send), el("aside", {}, facts, changed)));
+  const view = { path, may, steps, asked, facts, changed, bar, state, run, usage: { tokens: 0, cost: 0, turns: 0 }, network: [], current: null, cards: new Map() };
+
+  const atEnd = () => innerHeight + scrollY > document.body.scrollHeight - 160;
+  addEventListener("scroll", () => { follow.hidden = atEnd(); }, { signal, passive: true });
+
+  const refresh = async () => {
+    Object.assign(view.run, await get(path, signal));
+    controls(view);
+    await questions(view, signal);
+  };
+  const timer = setInterval(() => refresh().catch(say), 1000);
+  signal.addEventListener("abort", () => clearInterval(timer));
+  await refresh();
+  const broken = (is) => { status.textContent = is ? "The connection broke; it is tried again." : ""; };
+  let first = true;
+  for await (const batch of events(`${path}/events`, signal, -1, broken)) {
+    const stay = first ? step : atEnd();
+    first = false;
+    const made = document.createDocumentFragment();
+    for (const event of batch) { const shown = shownAs(view, event); if (shown) made.append(shown); }
+    steps.append(made);
+    summary(view);
+    if (stay === true) scrollTo(0, document.body.scrollHeight);
+  }
+  clearInterval(timer);
+  Object.assign(view.run, await get(path, signal));
+  controls(view);
+  await questions(view, signal);
+  await review(view, signal);
+  if (step) document.getElementById(step)?.scrollIntoView();
+}
+
+function controls({ path, may, bar, state, run }) {
+  state.className = `state ${run.status}`;
+  state.textContent = run.verified ? `${run.status}, verified` : run.status;
+  document.title = `${run.status === "asking" ? "(1) " : ""}${run.task.slice(0, 40)} · Stockade`;
+  const wanted = ["running", "asking"].includes(run.status) ? ["pause", "cancel"] : run.status === "paused" ? ["resume", "cancel"]
+    : ["interrupted", "stopped"].includes(run.status) ? ["resume"] : [];
+  if (!may("run") || bar.dataset.wanted === wanted.join()) return;
+  bar.dataset.wanted = wanted.join();
+  const names = { pause: "Pause", cancel: "Stop", resume: "Go on" };
+  bar.replaceChildren(...wanted.map((what) => button(names[what], async () => {
+    await post(`${path}/${what}`);
+    if (what === "resume" && run.status !== "paused") location.reload();
+  })));
+}
+
+async function questions({ path, may, asked, run, cards }, signal) {
+  const open = run.waiting ? await get(`${path}/approvals`, signal) : [];
+  for (const [number, card] of cards) if (!open.some((one) => one.number === number)) { card.remove(); cards.delete(number); }
+  for (const one of open) if (!cards.has(one.number)) { const card = one.action ? approval(path, may, one) : question(path, may, one); cards.set(one.number, card); asked.append(card); }
+}
+
+function approval(path, may, one) {
+  const why = el("textarea", { rows: 1 });
+  const reply = (allow, scope = "once") => () => post(`${path}/approvals/${one.number}`, { allow, scope, ...(why.value.trim() && { note: why.value.trim() }) });
+  const reasons = one.judgements.map((judged) => el("li", { textContent: Object.values(judged).filter((value) => typeof value === "string").join(": ") }));
+  return el("section", { className: "card", data: { "aria-label": "Approval" } },
+    el("h2", { textContent: "May it do this?" }), one.problem && el("p", { className: "bad", textContent: one.problem }),
+    wanted(one.action.action ?? one.action), reasons.length > 0 && el("ul", {}, reasons),
+    may("approve") ? [el("div", { className: "bar" }, button("Allow", reply(true), { className: "first" }), button("Allow for this run", reply(true, "session")), button("Always, for this bot here", reply(true, "always"))),
+      el("label", {}, "Or why not: the bot is told; without words the run ends ", why), button("Refuse", reply(false))]
+      : el("p", { className: "quiet", textContent: "Your token may not decide on it." }));
+}
+
+function question(path, may, one) {
+  const words = el("textarea", { rows: 2, required: true });
+  return el("section", { className: "card", data: { "aria-label": "Question" } }, el("h2", { textContent: "It asks" }), el("pre", { textContent: one.question }),
+    may("run") && form("Answer", () => post(`${path}/messages`, { text: words.value, question: one.number }), el("label", {}, "Answer ", words)));
+}
+
+function wanted(action) {
+  if (action.tool === "shell") return el("pre", { textContent: `$ ${action.command}` });
+  if (action.tool === "write_file") return el("div", {}, el("p", { textContent: `write ${action.path}` }), folded(action.content));
+  if (action.tool === "edit_file") return el("div", {}, el("p", { textContent: `edit ${action.path}` }), diffTable([...lines(action.old, "-"), ...lines(action.new, "+")].join("\n")));
+  if (action.tool === "read_file") return el("p", { textContent: `read ${action.path}${action.start ? ` from line ${action.start}` : ""}` });
+  if (action.tool === "finish") return el("p", { textContent: action.answer });
+  if (action.tool === "ask_user") return el("p", { textContent: action.question });
+  if (action.tool === "tool_call") return el("div", {}, el("p", { textContent: action.name }), folded(JSON.stringify(action.arguments, null, 2)));
+  return folded(JSON.stringify(action, null, 2));
+}
+
+const lines = (text, mark) => (text ? text.replace(/\n$/, "").split("\n").map((line) => mark + line) : []);
+
+// At most FOLD lines; the rest is built when it is asked for.
+function folded(text, props = {}) {
+  const rows = text.split("\n");
+  const shown = el("pre", { className: "out", textContent: rows.slice(0, FOLD).join("\n").slice(0, 20_000), ...props, data: { tabindex: "0" } });
+  if (rows.length <= FOLD && text.length <= 20_000) return shown;
+  const more = button(`Show all ${many(rows.length, "line")}`, () => { shown.textContent = text; more.remove(); });
+  return el("div", {}, shown, more);
+}
+
+const decoded = (chunk) => chunk.base64 == null ? chunk.text : new TextDecoder().decode(Uint8Array.from(atob(chunk.base64), (c) => c.charCodeAt(0)));
+
+function observed(seen) {
+  if (seen.kind === "command") {
+    const text = seen.chunks.map(decoded).join("");
+    const ended = seen.timed_out ? "timed out" : seen.exit_code ? `exit ${seen.exit_code}` : "";
+    return [text && folded(text), ended && el("p", { className: "bad", textContent: ended }), seen.truncated_bytes > 0 && el("p", { className: "quiet", textContent: `${seen.truncated_bytes} bytes left out` })];
+  }
+  if (seen.kind === "file") return [folded(seen.text)];
+  if (seen.kind === "written") return [el("p", { className: "quiet", textContent: seen.same ? "as it was" : `${seen.size} bytes written` })];
+  if (seen.kind === "refused") return [el("p", { className: "warn", textContent: `not done: ${seen.reason}` })];
+  if (seen.kind === "failed") return [el("p", { className: "bad", textContent: seen.message })];
+  if (seen.kind === "tool" || seen.kind === "answered") return [folded(seen.text)];
+  return [el("p", { textContent: "it was cut off: nobody knows whether it ran" })];
+}
+
+// The element that shows an event, or nothing where it adds to one that is there.
+function shownAs(view, event) {
+  const { type } = event;
+  const step = (...children) => el("div", { className: "step", id: `e${event.id}`, tabIndex: -1 }, el("a", { href: `#${location.hash.split("/").slice(1, 3).reduce((all, part) => `${all}/${part}`, "")}/e${event.id}`, className: "at" }, time(event.at)), ...children);
+  const note = (text, className = "quiet") => step(el("p", { className, textContent: text }));
+  if (type === "output") {
+    if (view.current) view.current.append(event.text);
+    return null;
+  }
+  if (type === "action_started") {
+    const live = el("pre", { className: "out", data: { tabindex: "0" } });
+    let kept = "";
+    const made = step(wanted(event.action.action), live);
+    live.hidden = true;
+    view.current = {
+      append(text) { kept = (kept + text).slice(-40_000); live.hidden = false; live.textContent = kept.split("\n").slice(-FOLD * 2).join("\n"); live.scrollTop = live.scrollHeight; },
+      end(seen) { live.remove(); put(made, observed(seen)); },
+    };
+    return made;
+  }
+  if (type === "action_finished") {
+    if (!view.current) return step(observed(event.observation));
+    view.current.end(event.observation);
+    view.current = null;
+    return event.words.length ? step(event.words.map((words) => el("p", { className: "warn", textContent: `${words.hook}: ${words.text}` }))) : null;
+  }
+  if (type === "model_answered") {
+    const { usage } = event.answer;
+    view.usage.turns = event.turn; view.usage.tokens += usage.prompt_tokens + usage.completion_tokens; view.usage.cost += usage.cost;
+    return null;
+  }
+  if (type === "answer_understood") {
+    const { thought, thoughts, steps, spoken } = event.answer;
+    const text = [thought, thoughts?.text, thoughts?.speak].filter(Boolean).join("\n");
+    const last = spoken || steps.every((one) => one.action.tool === "finish");
+    return text || last ? step(text && el("div", { className: "thought", textContent: text }), last && steps.map((one) => wanted(one.action))) : null;
+  }
+  if (type === "run_started" || type === "run_resumed") {
+    view.started = { ...view.started, ...event };
+    return type === "run_started" ? null : note(event.task ? `goes on: ${event.task}` : "goes on");
+  }
+  if (type === "sandbox_started") { view.guarantees = event.guarantees; return null; }
+  if (type === "network_requested") { view.network.push(event); return event.verdict === "refused" ? note(`network refused: ${event.method} ${event.host}:${event.port}: ${event.reason}`, "warn") : null; }
+  if (type === "message_injected") return note(`${event.source}: ${event.text}`);
+  if (type === "check_finished") return step(el("p", { className: event.passed ? "" : "bad", textContent: `check ${event.passed ? "passed" : "failed"}: ${event.command}` }), !event.passed && observed(event.observation));
+  if (type === "answer_unreadable") return note(`answer not understood: ${event.message}`, "warn");
+  if (type === "paused") return note(`${event.said ? `${event.said} · ` : ""}waited ${Math.round(event.duration_s)} s`);
+  if (type === "run_finished") return step(el("p", {}, el("b", { textContent: event.status }), ` · ${event.reason}${event.detail ? `: ${event.detail}` : ""} · ${many(event.turns, "turn")} · ${many(event.changes.length, "file")} changed`), event.changed_tests.length > 0 && el("p", { className: "warn", textContent: `tests were changed: ${event.changed_tests.join(", ")}` }));
+  if (type === "changes_applied") return note(`applied: ${event.paths.join(", ")}`);
+  if (type === "changes_undone") return note(`undone: ${event.paths.join(", ")}`);
+  if (type === "changes_discarded") return note("discarded");
+  if (["checkpoint", "model_started", "tools_ready", "programs_started"].includes(type)) return null;
+  return step(el("details", {}, el("summary", { textContent: type.replaceAll("_", " ") }), el("pre", { textContent: JSON.stringify(event, null, 2) })));
+}
+
+// What it may do, in words, and how much of its budget is used.
+function summary(view) {
+  const { started, usage, network, facts } = view;
+  if (!started?.policy) return;
+  const { policy, budget } = started;
+  const modes = { ro: "only reads", overlay: "writes to a copy, which you review", rw: "writes directly" };
+  const net = { none: "no network", open: "every public host", allow: `only ${policy.network.hosts.join(", ")}` }[policy.network.mode];
+  const asks = { never: "asks nobody before it acts", ask: "asks before each action", rules: "asks, but for what only reads" }[started.approve];
+  const refused = network.filter((one) => one.verdict === "refused").reduce((sum, one) => sum + one.count, 0);
+  const used = (part, all, label) => el("div", {}, el("progress", { max: all, value: Math.min(part, all), data: { "aria-label": label } }), label);
+  facts.replaceChildren();
+  put(facts,
+    el("h2", { textContent: "What it may do" }),
+    list([...policy.folders.map((rule) => [rule.inside, `${rule.host}: ${modes[rule.mode]}`]), ["Network", net], ["Approval", asks], ["Memory", size(policy.limits.memory_bytes)], ["Disk", size(policy.limits.disk_bytes)], ["Sandbox", started.sandbox]]),
+    view.guarantees?.length > 0 && el("details", {}, el("summary", { textContent: "What holds it" }), el("ul", {}, view.guarantees.map((line) => el("li", { textContent: line })))),
+    el("h2", { textContent: "Used" }),
+    used(usage.turns, budget.max_turns || usage.turns || 1, budget.max_turns ? `${usage.turns} of ${budget.max_turns} turns` : many(usage.turns, "turn")),
+    budget.max_tokens > 0 ? used(usage.tokens, budget.max_tokens, `${usage.tokens} of ${budget.max_tokens} tokens`) : list([["Tokens", usage.tokens.toLocaleString()]]),
+    budget.max_cost > 0 ? used(usage.cost, budget.max_cost, `${usage.cost.toFixed(4)} of ${budget.max_cost} USD`) : list([["Cost", `${usage.cost.toFixed(4)} USD`]]),
+    list([["Model", started.model], ["Bot", started.bot], ["Network requests", network.length ? `${network.reduce((sum, one) => sum + one.count, 0)}, ${refused} refused` : ""]]));
+}
