@@ -21,7 +21,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "uvicorn": {"mcp_server", "server"},
     "h11": {"plugins", "server"},
     "wasmtime": {"plugins"},
-    "httpx2": {"models", "tools"},
+    "httpx2": {"client", "models", "tools"},
     "jsonschema": {"answers"},
     "msgspec": {"sandboxes"},
     "referencing": {"answers"},

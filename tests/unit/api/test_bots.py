@@ -261,9 +261,9 @@ def test_in_an_event_loop_one_awaits(folder: Path, tmp_path: Path) -> None:
 def test_the_public_names() -> None:
     assert stockade.__all__ == sorted(stockade.__all__, key=lambda name: (not name.isupper(), name))
     assert set(stockade.__all__) == {
-        "LLM", "Bot", "BossBot", "BrowsingBot", "CoderBot", "Environment", "Exchange", "Execution", "Folder",
-        "LogAnalysisBot", "PlannerBot", "Policy", "ReadingBot", "RunResult", "Sandbox", "ShellBot", "StockadeError",
-        "ToolDefinition", "WritingBot", "__version__", "tool",
+        "LLM", "AsyncClient", "Bot", "BossBot", "BrowsingBot", "Client", "CoderBot", "Environment", "Exchange",
+        "Execution", "Folder", "LogAnalysisBot", "PlannerBot", "Policy", "ReadingBot", "RunResult", "Sandbox",
+        "ShellBot", "StockadeError", "ToolDefinition", "WritingBot", "__version__", "tool",
     }  # fmt: skip
     assert all(getattr(stockade, name) is not None for name in stockade.__all__)
     assert stockade.Sandbox.__module__ == "stockade_sandbox.blocking"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from stockade.api.environment import Environment, Execution, Folder
     from stockade.api.llm import LLM
     from stockade.api.results import Exchange, RunResult
+    from stockade.client.blocking import Client
+    from stockade.client.runs import AsyncClient
     from stockade.core.errors import StockadeError
     from stockade.tools.function import tool
     from stockade.tools.tool_files import ToolDefinition
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _WHERE = {
+    "AsyncClient": "client.runs",
+    "Client": "client.blocking",
     "Bot": "api.bots",
     "BossBot": "api.bots",
     "BrowsingBot": "api.bots",
@@ -52,9 +56,11 @@ _WHERE = {
 }
 __all__ = [
     "LLM",
+    "AsyncClient",
     "BossBot",
     "Bot",
     "BrowsingBot",
+    "Client",
     "CoderBot",
     "Environment",
     "Exchange",

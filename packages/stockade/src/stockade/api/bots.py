@@ -131,7 +131,7 @@ class Bot:
         work = partial(self.arun, task, timeout, max_iterations, **options)
         if isinstance(self.environment, Sandbox) and self.environment.portal is not None:
             return self.environment.portal.call(work)
-        if _in_loop():
+        if in_loop():
             raise UsageError("this thread runs an event loop", "write `await bot.arun(...)`")
         return anyio.run(work)
 
@@ -365,7 +365,7 @@ def _tool(tool: AnyTool) -> str:
     return str(path)
 
 
-def _in_loop() -> bool:
+def in_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

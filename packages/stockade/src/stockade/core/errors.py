@@ -6,7 +6,12 @@
     |   |-- FolderMoved           the folder of a run is not where it was
     |   |-- LayerLost             what a run wrote is gone, or not whole
     |   |-- ChangedOnHost         somebody changed what a bot changed too            exit status 1
-    |   `-- HookFailed            a hook of the run is broken
+    |   |-- HookFailed            a hook of the run is broken
+    |   `-- RequestRefused        `stockade serve` does not do what a client asked
+    |       |-- NotAllowed          the token is not known, or may not do that
+    |       |-- NotFound            there is none, or it is another token's
+    |       |-- Conflict            not while the run is as it is
+    |       `-- TooManyRequests     the token has as much under way, or asks as often, as it may
     |-- PolicyNotEnforceable    this machine cannot hold the policy                exit status 4
     |-- SandboxFailed           the sandbox or this machine broke                  exit status 4
     |   `-- SandboxDied           it was there and is gone
@@ -17,6 +22,8 @@
     |-- ToolsUnavailable        a tool of the bot cannot be used                   exit status 2
     |-- StoreFailed             the record cannot be written or read               exit status 4
     |   `-- RunTaken              another process drives this run
+    |-- ServerFailed            `stockade serve` answered with a fault, or with nonsense  exit status 4
+    |   `-- ServerUnavailable     it cannot be reached
     |-- UnreadableAnswer        goes back to the model: the answer has no action in it
     `-- ActionFailed            goes back to the model: the action could not be done
 
@@ -39,9 +46,10 @@ from stockade_sandbox.errors import (
     UsageError,
 )
 
-__all__ = ["ActionFailed", "ChangedOnHost", "CommandFailed", "ContextExceeded", "FolderMoved", "HookFailed",
-           "LayerLost", "ModelFailed", "ModelOverloaded", "ModelUnavailable", "PolicyNotEnforceable", "RunRemoved",
-           "RunTaken", "SandboxDied", "SandboxFailed", "StockadeError", "StoreFailed", "ToolsUnavailable",
+__all__ = ["ActionFailed", "ChangedOnHost", "CommandFailed", "Conflict", "ContextExceeded", "FolderMoved", "HookFailed",
+           "LayerLost", "ModelFailed", "ModelOverloaded", "ModelUnavailable", "NotAllowed", "NotFound",
+           "PolicyNotEnforceable", "RequestRefused", "RunRemoved", "RunTaken", "SandboxDied", "SandboxFailed",
+           "ServerFailed", "ServerUnavailable", "StockadeError", "StoreFailed", "TooManyRequests", "ToolsUnavailable",
            "UnreadableAnswer", "UsageError", "to_install"]  # fmt: skip
 
 
@@ -72,6 +80,40 @@ class RunRemoved(UsageError):
 
 class HookFailed(UsageError):
     """A hook raised, hung or returned nonsense. `message` names it."""
+
+
+class RequestRefused(UsageError):
+    """A server does not do what its client asked. `status` is HTTP's."""
+
+    def __init__(self, message: str, hint: str | None = None, status: int = 422) -> None:
+        super().__init__(message, hint)
+        self.status = status
+
+
+class NotAllowed(RequestRefused):
+    """The token is not known, or may not do that."""
+
+
+class NotFound(RequestRefused):
+    """There is none of that name, or it is another token's."""
+
+
+class Conflict(RequestRefused):
+    """It cannot be done while the run is as it is."""
+
+
+class TooManyRequests(RequestRefused):
+    """The token has as much under way, has spent as much, or asks as often, as it may."""
+
+
+class ServerFailed(StockadeError):
+    """A server answered with a fault of its own, or with what nobody understands."""
+
+    exit_status = 4
+
+
+class ServerUnavailable(ServerFailed):
+    """It cannot be reached, or the connection broke and did not come back in time."""
 
 
 class ModelFailed(StockadeError):

@@ -87,7 +87,7 @@ class Response:
         except httpx2.SSEError as error:
             raise ModelUnavailable(f"{self._server} sent an event of more than {MAX_EVENT_BYTES} bytes") from error
         except httpx2.HTTPError as error:
-            raise _lost(self._server, _words(error)) from error
+            raise _lost(self._server, words(error)) from error
 
 
 class _Watched(httpx2.AsyncByteStream):
@@ -177,11 +177,11 @@ class Client:
         if isinstance(error, httpx2.ConnectTimeout):
             return self._not_reached(f"no connection within {self._connect_s:g} s")
         if isinstance(error, httpx2.ConnectError):
-            through = proxy and not isinstance(_cause(error), ssl.SSLError)
-            return self._not_reached(f"{proxy}: {_words(error)}" if through else _words(error))
+            through = proxy and not isinstance(cause(error), ssl.SSLError)
+            return self._not_reached(f"{proxy}: {words(error)}" if through else words(error))
         if isinstance(error, httpx2.InvalidURL | UnicodeError):
             return self._not_reached(f"{urlsplit(self._url).hostname!r} cannot be asked: {error}")
-        return _lost(self.server, _words(error))
+        return _lost(self.server, words(error))
 
     def _not_reached(self, why: str) -> ModelFailed:
         if self.answered:
@@ -215,21 +215,22 @@ def _lost(server: str, why: str) -> ModelOverloaded:
     return ModelOverloaded(f"the connection to {server} was lost: {one_line(why, 300)}")
 
 
-def _cause(error: BaseException) -> BaseException:
+def cause(error: BaseException) -> BaseException:
     """What it began with: the library, and anyio under it, put that behind errors of their own."""
     if isinstance(error, BaseExceptionGroup):
-        return _cause(error.exceptions[0])
+        return cause(error.exceptions[0])
     inner = error.__cause__ or error.__context__
-    return _cause(inner) if inner else error
+    return cause(inner) if inner else error
 
 
-def _words(error: BaseException) -> str:
-    cause = _cause(error)
-    if isinstance(cause, socket.gaierror):
-        return cause.strerror or str(cause)
-    if isinstance(cause, OSError) and cause.errno and not isinstance(cause, ssl.SSLError):
-        return os.strerror(cause.errno)
-    return str(cause) or "it was closed"
+def words(error: BaseException) -> str:
+    """What broke, without the layers around it."""
+    first = cause(error)
+    if isinstance(first, socket.gaierror):
+        return first.strerror or str(first)
+    if isinstance(first, OSError) and first.errno and not isinstance(first, ssl.SSLError):
+        return os.strerror(first.errno)
+    return str(first) or "it was closed"
 
 
 _TOO_LONG_CODES = {"exceed_context_size_error", "context_length_exceeded", "request_too_large"}

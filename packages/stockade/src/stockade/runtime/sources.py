@@ -21,6 +21,7 @@ OTHER_VARIABLES = frozenset(
         "STOCKADE_API_KEY",
         "STOCKADE_MODELS",
         "STOCKADE_GOAL",
+        "STOCKADE_TOKEN",
         "STOCKADE_TOKEN_FILE",
     }
 )

@@ -73,7 +73,8 @@ async def _ours(request: Request, error: Exception) -> Response:
     status, title = next(
         ((status, title) for kind, status, title in _STATUS if isinstance(error, kind)), (500, "Internal Server Error")
     )
-    return problem(status, title, hide(error.message), hide(error.hint) if error.hint else None)
+    name = f"urn:stockade:{type(error).__name__}"
+    return problem(status, title, hide(error.message), hide(error.hint) if error.hint else None, name)
 
 
 async def _denied(_: Request, error: Exception) -> Response:

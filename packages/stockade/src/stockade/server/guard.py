@@ -29,9 +29,12 @@ _HEADERS = (
 )
 
 
-def problem(status: int, title: str, detail: str, hint: str | None = None) -> JSONResponse:
+def problem(
+    status: int, title: str, detail: str, hint: str | None = None, type: str = "about:blank"
+) -> JSONResponse:  # fmt: skip
     """The one form that errors have (RFC 9457)."""
-    body = Problem(title=title, status=status, detail=detail, hint=hint).model_dump(mode="json", exclude_none=True)
+    found = Problem(type=type, title=title, status=status, detail=detail, hint=hint)
+    body = found.model_dump(mode="json", exclude_none=True)
     headers = {"www-authenticate": "Bearer"} if status == 401 else {}
     return JSONResponse(body, status, headers, "application/problem+json")
 
