@@ -61,7 +61,10 @@ _FILES = (
     Escape(
         "write to /usr", f"( : > /usr/.stockade-canary ) 2>/dev/null && rm -f /usr/.stockade-canary && echo {FIRED}"
     ),
-    Escape("make a set-id program", f"cp /bin/true /tmp/.canary && chmod u+s /tmp/.canary 2>/dev/null && echo {FIRED}"),
+    Escape(
+        "make a set-id program",
+        f"cp /bin/true /tmp/.canary && chmod u+s /tmp/.canary 2>/dev/null && echo {FIRED}; rm -f /tmp/.canary",
+    ),
     Escape("change a kernel setting", f"( exec 3>>/proc/sys/kernel/core_pattern ) 2>/dev/null && echo {FIRED}"),
 )
 
