@@ -42,7 +42,11 @@ def test_some_paths_are_applied_and_the_rest_discarded(stage: Stage, admin: http
     reply = admin.post(f"/v1/runs/{run}/apply", json={"paths": ["some/deep/one"]}, headers={"If-Match": "*"})
     assert "some/deep/one" in reply.json()["paths"]
     assert (stage.demo / "some/deep/one").read_text() == "1\n"
-    assert admin.post(f"/v1/runs/{run}/discard").json()["paths"] == ["two"]
+    for what, body in (("discard", {"paths": ["two"]}), ("undo", {"paths": ["some"]})):
+        assert admin.post(f"/v1/runs/{run}/{what}", json=body).status_code == 422
+    seen = admin.get(f"/v1/runs/{run}/diff").headers["ETag"]
+    assert admin.post(f"/v1/runs/{run}/discard", headers={"If-Match": '"other"'}).status_code == 412
+    assert admin.post(f"/v1/runs/{run}/discard", headers={"If-Match": seen}).json()["paths"] == ["two"]
     assert not (stage.demo / "two").exists()
     assert admin.get(f"/v1/runs/{run}").json()["decided"] == "discarded"
 
@@ -187,11 +191,18 @@ def test_runs_are_listed_by_page_and_by_state(stage: Stage) -> None:
         while True:
             page = client.get("/v1/runs", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
             found += [one["id"] for one in page["runs"]]
+            if found[-1] == runs[3]:
+                behind = page["next"]
             if (cursor := page["next"]) is None:
                 break
         assert found == runs[::-1]
+        assert client.delete(f"/v1/runs/{runs[3]}", params={"force": True}).status_code == 204
+        after = client.get("/v1/runs", params={"cursor": behind}).json()["runs"]
+        assert [one["id"] for one in after] == [runs[2], runs[1], runs[0]]
+        assert client.get("/v1/runs", params={"words": "COUNT wc"}).json()["runs"]
+        assert client.get("/v1/runs", params={"words": "no such words"}).json()["runs"] == []
         assert client.get("/v1/runs", params={"status": "failed"}).json()["runs"] == []
-        assert len(client.get("/v1/runs", params={"status": "done", "folder": str(stage.demo)}).json()["runs"]) == 5
+        assert len(client.get("/v1/runs", params={"status": "done", "folder": str(stage.demo)}).json()["runs"]) == 4
 
 
 def test_a_run_is_removed_when_its_changes_are_decided_on(admin: httpx2.Client) -> None:

@@ -116,6 +116,7 @@ Reads = Annotated[Token, needs("read")]
 Starts = Annotated[Token, needs("run")]
 Approves = Annotated[Token, needs("approve")]
 Admin = Annotated[Token, needs("admin")]
+IfMatch = Annotated[str | None, Header()]
 open_to_all, api = APIRouter(), APIRouter(prefix="/v1")
 
 
@@ -225,24 +226,27 @@ async def list_runs(
     token: Reads,
     status: State | None = None,
     folder: Annotated[str | None, Query(max_length=4096)] = None,
-    task: Annotated[str, Query(max_length=200)] = "",
-    cursor: Annotated[str | None, Query(max_length=200)] = None,
+    words: Annotated[str, Query(max_length=200)] = "",
+    cursor: Annotated[str | None, Query(max_length=200, pattern=r"^[\w.-]+:[0-9.e+]+$")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = RUNS_A_PAGE,
 ) -> RunPage:
-    """Newest first: this token's, of an admin all. `task`: words that stand in the task, as they stand there."""
-    lines, past = list[RunLine](), cursor is None
-    for one in await here.runs.store.runs(folder=folder):
-        if not past or one.problem is not None:
-            past = past or one.run_id == cursor
+    """Newest first: this token's, of an admin all. `words` stand in the task, the answer or a command, each of them."""
+    lines, known = list[RunLine](), await here.runs.store.runs(folder=folder, words=words.split())
+    if cursor is not None:
+        last, _, started = cursor.rpartition(":")
+        at = next((number for number, one in enumerate(known) if one.run_id == last), None)  # None: it was removed
+        known = known[at + 1 :] if at is not None else [one for one in known if one.started < float(started)]
+    for one in known:
+        if one.problem is not None:
             continue
         if not (token.may("admin") or (await here.runs.started(one.run_id)).options.get(OWNER) == token.id):
             continue
         live = here.runs.live.get(one.run_id)
         state = _live_state(here.runs, one.run_id) or status_now(one.run_id, one.status, one.driver)
-        text = (await here.runs.view(one.run_id)).redactor.text(one.task)
-        if status in (None, state) and task.casefold() in text.casefold():
+        if status in (None, state):
             if len(lines) == limit:
-                return RunPage(runs=tuple(lines), next=lines[-1].id)
+                return RunPage(runs=tuple(lines), next=f"{lines[-1].id}:{lines[-1].started}")
+            text = (await here.runs.view(one.run_id)).redactor.text(one.task)
             lines.append(RunLine(
                 id=one.run_id, status=state, started=one.started, task=text, bot=one.bot,
                 model=one.model, folder=one.folder or None, turns=one.turns, waiting=len(live.asked) if live else 0,
@@ -370,27 +374,32 @@ async def file(run: str, path: str, here: Here, token: Reads) -> Response:
 
 
 @api.post("/runs/{run}/apply")
-async def apply(
-    run: str, chosen: Chosen, here: Here, token: Approves, if_match: Annotated[str | None, Header()] = None
-) -> Decided:
+async def apply(run: str, chosen: Chosen, here: Here, token: Approves, if_match: IfMatch = None) -> Decided:
     """Into the folder; again, where it was undone. 412 when the changes are not those of If-Match."""
     await here.runs.of(token, run)
-    etag = if_match.strip().removeprefix("W/").strip('"') if if_match is not None else None
-    return await _deciding(here.runs, run, lambda work: work.apply(etag, chosen))
+    return await _deciding(here.runs, run, lambda work: work.apply(_etag(if_match), chosen))
 
 
 @api.post("/runs/{run}/undo")
 async def undo(run: str, chosen: Chosen, here: Here, token: Approves) -> Decided:
-    """What was applied is taken back; what was edited since stays, unless `force`."""
+    """What was applied is taken back, all of it; what was edited since stays, unless `force`."""
     await here.runs.of(token, run)
+    if chosen.paths is not None:
+        raise UsageError(
+            "an undo takes back all that was applied", "leave `paths` out, and apply what shall stay again"
+        )
     return await _deciding(here.runs, run, lambda work: work.undo(force=chosen.force))
 
 
 @api.post("/runs/{run}/discard")
-async def discard(run: str, here: Here, token: Approves) -> Decided:
-    """The changes are thrown away; the folder stays as it is."""
+async def discard(
+    run: str, here: Here, token: Approves, chosen: Chosen | None = None, if_match: IfMatch = None
+) -> Decided:
+    """The changes are thrown away, all of them; the folder stays as it is. 412 when they are not those of If-Match."""
     await here.runs.of(token, run)
-    return await _deciding(here.runs, run, lambda work: work.discard())
+    if chosen is not None and chosen.paths is not None:
+        raise UsageError("a discard throws away all that was not applied", "apply what shall stay first")
+    return await _deciding(here.runs, run, lambda work: work.discard(_etag(if_match)))
 
 
 @api.get("/bots")
@@ -416,6 +425,10 @@ async def list_models(here: Here, _: Reads) -> list[str]:
     """Names that a run may have as `model`; the first is what it has otherwise."""
     runs = here.runs
     return [runs.options.model, *sorted(runs.models - {runs.options.model})]
+
+
+def _etag(if_match: str | None) -> str | None:
+    return if_match.strip().removeprefix("W/").strip('"') if if_match is not None else None
 
 
 async def _deciding(runs: Runs, run_id: str, work: Callable[[Changes], T]) -> T:

@@ -97,9 +97,12 @@ class Changes:
         self._settle()
         return self._moved(changes.move(self._reviewer, self._layers, back=True, force=force, record=self._decision))
 
-    def discard(self) -> Decided:
-        """All that was not applied is thrown away."""
-        paths = [shown_path(one.layer.inside, change.path) for one in self._pending() for change in one.changes]
+    def discard(self, etag: str | None) -> Decided:
+        """All that was not applied is thrown away. Outdated when that is not what `etag` says; None and `*` are any."""
+        work = self._pending()
+        if etag not in (None, "*", self._etag(work)):
+            raise Outdated("the changes are not those of that ETag any more", "look at GET .../diff again")
+        paths = [shown_path(one.layer.inside, change.path) for one in work for change in one.changes]
         self._record(ChangesDiscarded(at=records.SystemClock().now()))
         changes.discard(self._reviewer, self._layers)
         cleanup(self._run_id)

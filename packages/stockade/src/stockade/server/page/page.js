@@ -26,7 +26,7 @@ function line(run) {
 }
 
 async function runs(signal) {
-  const wanted = el("input", { type: "search", placeholder: "Words of the task" });
+  const wanted = el("input", { type: "search", placeholder: "tasks, answers, commands" });
   const state = el("select", {}, ["", "asking", "running", "paused", "done", "stopped", "failed", "interrupted"].map((name) => el("option", { value: name, textContent: name || "all states" })));
   const found = el("ul", { className: "runs" }), more = el("div"), empty = el("div");
   main.replaceChildren(
@@ -38,7 +38,7 @@ async function runs(signal) {
     const asked = new URLSearchParams({ limit: "50" });
     if (cursor) asked.set("cursor", cursor);
     if (state.value) asked.set("status", state.value);
-    if (wanted.value.trim()) asked.set("task", wanted.value.trim());
+    if (wanted.value.trim()) asked.set("words", wanted.value.trim());
     const answer = await get(`/v1/runs?${asked}`, signal);
     if (!cursor) { answer.runs.sort((a, b) => (b.waiting > 0) - (a.waiting > 0)); found.replaceChildren(); shown = 0; }
     found.append(...answer.runs.map(line));
