@@ -203,7 +203,7 @@ def _removed(folder: Path) -> bool:
 
 def sweep(where: list[CgroupParent] | None = None, started: Callable[[int], int | None] = start_time) -> list[Path]:
     """Removes groups whose makers are gone; returns what was removed."""
-    removed = []
+    removed, started = [], functools.cache(started)  # one process may have made hundreds
     for place in places() if where is None else where:
         for name in _names(place.path):
             found = _NAME.fullmatch(name)

@@ -231,12 +231,13 @@ async def list_runs(
     limit: Annotated[int, Query(ge=1, le=200)] = RUNS_A_PAGE,
 ) -> RunPage:
     """Newest first: this token's, of an admin all. `words` stand in the task, the answer or a command, each of them."""
-    lines, known = list[RunLine](), await here.runs.store.runs(folder=folder, words=words.split())
-    if cursor is not None:
-        last, _, started = cursor.rpartition(":")
-        at = next((number for number, one in enumerate(known) if one.run_id == last), None)  # None: it was removed
-        known = known[at + 1 :] if at is not None else [one for one in known if one.started < float(started)]
-    for one in known:
+    lines, past = list[RunLine](), cursor is None
+    last, _, since = (cursor or "").rpartition(":")
+    async for one in here.runs.newest(folder=folder, words=words.split()):
+        if not past:
+            past = one.run_id == last or one.started < float(since)  # the one that it names may be removed
+            if not past or one.run_id == last:
+                continue
         if one.problem is not None:
             continue
         if not (token.may("admin") or (await here.runs.started(one.run_id)).options.get(OWNER) == token.id):

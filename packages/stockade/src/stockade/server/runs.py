@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
+from typing import Any
 
 import anyio
 from anyio import to_thread
@@ -21,7 +22,7 @@ from stockade import changes
 from stockade.approval.approver import understand
 from stockade.core.errors import StockadeError, UsageError
 from stockade.core.events import RunEvent, RunStarted
-from stockade.core.ports import RunStore
+from stockade.core.ports import RunStore, RunSummary
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.state import fold
 from stockade.mcp_server.service import Roots
@@ -118,6 +119,19 @@ class Runs:
         if not (token.may("admin") or started.options.get(OWNER) == token.id):
             raise NotFound(f"there is no run {run_id!r}", "GET /v1/runs lists those that there are")
         return started
+
+    async def newest(self, **which: Any) -> AsyncIterator[RunSummary]:
+        """A few are read first, all only for who goes on to the end."""
+        most, told = 64, set[str]()
+        while True:
+            found = await self.store.runs(limit=most, **which)
+            for one in found:
+                if one.run_id not in told:
+                    told.add(one.run_id)
+                    yield one
+            if len(found) < most:
+                return
+            most *= 4
 
     # Beginning
 
