@@ -47,6 +47,11 @@ KNOWN_LIMITS = (
     Limit(
         "remote", "test_a_service_of_the_host_is_reached_by_its_one_name", "open there names no service of that machine"
     ),
+    Limit(
+        "remote",
+        "test_further_shells_have_a_state_of_their_own_and_work_at_once",
+        "one persistent shell: further ones are no part of /v1/sandboxes",
+    ),
     Limit("unconfined", "test_no_network", _ON_THE_HOST),
     Limit("unconfined", "test_an_ordinary_user_without_rights", _ON_THE_HOST),
     Limit("unconfined", "test_scratch_is_bounded_in_total", _ON_THE_HOST),

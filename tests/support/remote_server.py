@@ -14,13 +14,13 @@ import anyio.to_thread
 from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.backends.remote.allowed import Allowed, Root
-from stockade_sandbox.backends.remote.server import Server
+from stockade_sandbox.backends.remote.server import OpenBox, Server
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Network, Policy
 from tests.support.site import to_loopback
 
 
-async def main(base: Path, token: bytes, keep_s: float, port: int) -> None:
+def opener(base: Path) -> OpenBox:
     @asynccontextmanager
     async def open_box(policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
         layers = prepare_layers(policy, base / "layers")
@@ -33,8 +33,12 @@ async def main(base: Path, token: bytes, keep_s: float, port: int) -> None:
             for layer in layers:
                 Review().discard(layer)
 
+    return open_box
+
+
+async def main(base: Path, token: bytes, keep_s: float, port: int) -> None:
     allowed = Allowed(roots=(Root(path=str(base), mode="rw"),), network=Network(mode="open"), images=True)
-    server = Server(token, allowed, open_box, keep_s)
+    server = Server(token, allowed, opener(base), keep_s)
     async with await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port) as listener:
         print(listener.extra(anyio.abc.SocketAttribute.local_port), flush=True)
         async with anyio.create_task_group() as group:

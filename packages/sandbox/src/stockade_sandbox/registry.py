@@ -23,7 +23,8 @@ def load(where: str) -> Any:
 
 
 def backend_named(name: str) -> Backend:
-    """Of the entry points GROUP. UsageError when there is none of that name, or it needs an address.
+    """Of the entry points GROUP; of https://HOST:PORT that of another machine. UsageError when there is none of that
+    name, or it needs an address.
 
     For the default one nobody looks through all that is installed.
     """
@@ -33,6 +34,9 @@ def backend_named(name: str) -> Backend:
     from importlib.metadata import entry_points  # noqa: PLC0415 (11 ms, and few need it)
 
     known = {point.name: point for point in entry_points(group=GROUP)}
+    if "://" in name:
+        of_address: Backend = known["remote"].load()(name)
+        return of_address
     if name not in known:
         raise UsageError(f"there is no backend {name!r}", f"choose one of {', '.join(sorted(known))}")
     found = known[name].load()

@@ -174,8 +174,8 @@ class RunSettings(SamplingSettings, LoadSettings):
         "PATH[:MODE]")] = ()
     copy_in: Annotated[tuple[str, ...], Setting("A file or folder copied in.", "PATH[:DEST]")] = ()
     sandbox: Annotated[str, Setting(
-        "Sandbox backend: auto, bubblewrap, docker, podman, gvisor or unconfined; remote: on another machine.",
-        "NAME|remote=HOST:PORT", in_bots=True)] = "auto"
+        "Sandbox backend: auto, bubblewrap, docker, podman, gvisor or unconfined; https://...: on another machine.",
+        "NAME|https://HOST:PORT", in_bots=True)] = "auto"
     image: Annotated[str | None, Setting(
         "System to use instead of the host's: oci:DIR, docker-archive:FILE, NAME@sha256:HEX, a folder with a root file"
         " system; on docker and podman a local image's name.", "REF", in_bots=True)] = None

@@ -21,7 +21,7 @@ from stockade_sandbox.results import FolderLayer
 from stockade_sandbox.stoppable import stoppable
 
 GROUP: registry.Group = "stockade_sandbox.backends"
-AUTO, DEFAULT = "auto", "bubblewrap"
+AUTO, DEFAULT, REMOTE = "auto", "bubblewrap", "remote"
 
 
 async def prepare_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgress | None = None) -> Sandbox:
@@ -39,7 +39,7 @@ def open_sandbox(policy: Policy, backend: str, base: Path, on_progress: OnProgre
 
 def backend_of(name: str) -> Backend:
     """The backend of that name; of NAME=VALUE what it makes of the value. UsageError when there is none."""
-    kind, equals, value = (DEFAULT if name == AUTO else name).partition("=")
+    kind, equals, value = (f"{REMOTE}={name}" if "://" in name else DEFAULT if name == AUTO else name).partition("=")
     if kind not in (known := registry.names(GROUP)):
         raise UsageError(
             f"there is no sandbox {name!r}", did_you_mean(kind, known, f"choose {AUTO}, {', '.join(known)}")
@@ -77,7 +77,7 @@ def is_sealed(name: str) -> bool:
 
 def is_known(name: str) -> bool:
     """Whether it is a backend's name, and not that of an object which a program passed."""
-    return name == AUTO or name.partition("=")[0] in registry.names(GROUP)
+    return name == AUTO or "://" in name or name.partition("=")[0] in registry.names(GROUP)
 
 
 def sweep_backends(names: Sequence[str] = ()) -> list[str]:

@@ -18,9 +18,12 @@ from stockade_sandbox.backends.remote.server import OpenBox, Server
 from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.policy import FolderMode, Network, Policy
 from stockade_sandbox.port import Backend, OnProgress, Sandbox
+from stockade_sandbox.registry import load
 from stockade_sandbox.results import FolderLayer
 
 TOKEN_VARIABLE = "STOCKADE_TOKEN_FILE"
+VARIABLE = "STOCKADE_TOKEN"
+"""The token itself, where it is in no file."""
 LEAST_TOKEN_CHARS = 32
 _MAX_TOKEN_BYTES = 4096
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
@@ -41,6 +44,14 @@ def remote_sandbox(policy: Policy, address: str) -> Sandbox:
     if policy.ssh_agent:
         raise UsageError("--ssh-agent cannot be used with a sandbox on another machine", "push from here")
     without_root(policy)
+    if "://" in address:
+        try:
+            made = load("backends.remote.http:HttpSandbox")
+        except ModuleNotFoundError as error:
+            way = "python -m pip install 'stockade-sandbox[remote]'"
+            raise UsageError(f"sandboxes over HTTP need {error.name}, which is not installed", way) from None
+        found: Sandbox = made(policy, address, read_tokens(token_path())[0].decode())
+        return found
     return RemoteSandbox(policy, Address.of(address), read_token(token_path()))
 
 
@@ -64,6 +75,13 @@ def token_path() -> Path:
     )
 
 
+def read_tokens(path: Path) -> list[bytes]:
+    """That of the variable, else those of the file, a line each: of a server each is another owner of sandboxes."""
+    if given := os.environ.get(VARIABLE):
+        return [_long_enough(given.strip().encode(), f"${VARIABLE}")]
+    return [_long_enough(token, path) for token in read_token(path).split()]
+
+
 def read_token(path: Path) -> bytes:
     """UsageError when there is none, when it is too short, or when others can read it."""
     try:
@@ -81,9 +99,13 @@ def read_token(path: Path) -> bytes:
         token = os.read(descriptor, _MAX_TOKEN_BYTES).strip()
     finally:
         os.close(descriptor)
+    return _long_enough(token, path)
+
+
+def _long_enough(token: bytes, where: Path | str) -> bytes:
     if len(token) < LEAST_TOKEN_CHARS:
         raise UsageError(
-            f"the token in {path} is shorter than {LEAST_TOKEN_CHARS} characters",
+            f"the token in {where} is shorter than {LEAST_TOKEN_CHARS} characters",
             "remove the file: `stockade sandbox serve` makes a good one",
         )
     return token
