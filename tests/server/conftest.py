@@ -16,6 +16,7 @@ import pytest
 
 from stockade.server.tokens import SCOPES, Scope, Tokens
 from stockade.testing import say
+from tests.server.described import Description
 
 PATIENCE_S = 240
 COUNT = say("shell", thought="Count.", command="wc -l < data.csv > count.txt")
@@ -39,6 +40,7 @@ class Stage:
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
     url: str = ""
     variables: dict[str, str] = field(default_factory=dict)
+    description: Description | None = None
 
     @property
     def demo(self) -> Path:
@@ -88,8 +90,12 @@ class Stage:
         return self.tokens.new(name, scopes or SCOPES, at_once, max_cost)
 
     def client(self, token: str | None, **how: Any) -> httpx2.Client:
+        """Each answer is checked against the server's own description."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S, **how)
+        if self.description is None:
+            self.description = Description(self.url)
+        hooks = {"response": [self.description.check]}
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S, event_hooks=hooks, **how)
 
     def end(self) -> None:
         for process in self.running:

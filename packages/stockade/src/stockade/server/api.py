@@ -7,7 +7,8 @@ from typing import Annotated, Any, TypeVar
 
 import anyio
 from anyio import from_thread, to_thread
-from fastapi import APIRouter, Cookie, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response, Security
+from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.responses import PlainTextResponse
 
@@ -41,6 +42,7 @@ from stockade.server.models import (
     Upload,
     Who,
 )
+from stockade.server.openapi import TAG, TAR, errors
 from stockade.server.runs import OWNER, Runs
 from stockade.server.tokens import SESSION_S, Scope, Token, Tokens
 from stockade.server.uploads import Uploads
@@ -54,6 +56,8 @@ _STUCK_S = 60
 _TAIL = 32
 RATE, BURST = 100, 300
 SESSION = "stockade_session"
+_BEARER = HTTPBearer(scheme_name="token", auto_error=False, description="stockade serve token new NAME")
+_COOKIE = APIKeyCookie(scheme_name="session", name=SESSION, auto_error=False, description="Of POST /login.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +92,11 @@ def needs(scope: Scope) -> Any:
 
     async def token(
         here: Here,
-        authorization: Annotated[str, Header(max_length=200)] = "",
-        session: Annotated[str, Cookie(alias=SESSION, max_length=200, include_in_schema=False)] = "",
+        bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+        session: Annotated[str | None, Depends(_COOKIE)],
     ) -> Token:
-        kind, _, text = authorization.partition(" ")
-        if kind.lower() == "bearer":
-            found = here.tokens.check(text.strip())
+        if bearer is not None:
+            found = here.tokens.check(bearer.credentials.strip())
         else:
             found = here.tokens.of_session(session) if session else None
         if found is None:
@@ -109,15 +112,18 @@ def needs(scope: Scope) -> Any:
             raise Denied(429, "Too Many Requests", detail, "wait as long as Retry-After says", math.ceil(wait_s))
         return found
 
-    return Depends(token)
+    return Security(token, scopes=[scope])
 
 
+OF_TOKEN = errors(401, 403, 422, 429, "default")
+BUSY, DECIDING = errors(409), errors(409, 410)
 Reads = Annotated[Token, needs("read")]
 Starts = Annotated[Token, needs("run")]
 Approves = Annotated[Token, needs("approve")]
 Admin = Annotated[Token, needs("admin")]
 IfMatch = Annotated[str | None, Header()]
-open_to_all, api = APIRouter(), APIRouter(prefix="/v1")
+open_to_all, api = APIRouter(responses=errors("default")), APIRouter(prefix="/v1", responses=OF_TOKEN)
+of_run = APIRouter(prefix="/runs/{run}", responses=errors(404))
 
 
 @open_to_all.get("/healthz")
@@ -134,7 +140,7 @@ async def readyz(here: Here) -> dict[str, str]:
     return {"status": "ready"}
 
 
-@open_to_all.get("/metrics", response_class=PlainTextResponse)
+@open_to_all.get("/metrics", response_class=PlainTextResponse, responses=OF_TOKEN)
 async def metrics(here: Here, _: Admin) -> str:
     """For Prometheus."""
     live = here.runs.live.values()
@@ -159,7 +165,7 @@ async def metrics(here: Here, _: Admin) -> str:
     ))  # fmt: skip
 
 
-@open_to_all.post("/login", status_code=204)
+@open_to_all.post("/login", status_code=204, response_class=Response, responses=errors(401, 422))
 async def log_in(asked: Login, request: Request, here: Here) -> Response:
     """A browser is that token from now on, by a cookie. 401 for a key that was used, is over, or never was one."""
     if (found := here.tokens.log_in(asked.key)) is None:
@@ -172,7 +178,7 @@ async def log_in(asked: Login, request: Request, here: Here) -> Response:
     return answer
 
 
-@open_to_all.post("/logout", status_code=204)
+@open_to_all.post("/logout", status_code=204, response_class=Response)
 async def log_out() -> Response:
     """The browser forgets it."""
     answer = Response(status_code=204)
@@ -186,19 +192,19 @@ async def who(token: Reads) -> Who:
     return Who(name=token.name, scopes=token.scopes, at_once=token.at_once, max_cost=token.max_cost)
 
 
-@api.post("/uploads", status_code=201)
+@api.post("/uploads", status_code=201, responses=errors(413), openapi_extra=TAR)
 async def upload(request: Request, here: Here, token: Starts) -> Upload:
     """A folder as a tar, as the body of the request; a run takes it by its id."""
     return await here.uploads.take(token, request.stream())
 
 
-@api.delete("/uploads/{upload}", status_code=204)
+@api.delete("/uploads/{upload}", status_code=204, response_class=Response, responses=errors(404))
 async def remove_upload(upload: str, here: Here, token: Starts) -> None:
     """The folder is gone, with what was applied to it."""
     await here.uploads.remove(token, upload)
 
 
-@api.post("/runs", status_code=201, responses={200: {"model": Run}})
+@api.post("/runs", status_code=201, responses={200: {"model": Run}, **errors(404, 409, 502)})
 async def begin(
     asked: NewRun,
     response: Response,
@@ -255,21 +261,24 @@ async def list_runs(
     return RunPage(runs=tuple(lines))
 
 
-@api.get("/runs/{run}")
+@of_run.get("")
 async def show(run: str, here: Here, token: Reads) -> Run:
     """What it came to, or how far it is."""
     await here.runs.of(token, run)
     return await _run(here.runs, run)
 
 
-@api.delete("/runs/{run}", status_code=204)
+@of_run.delete("", status_code=204, response_class=Response, responses=BUSY)
 async def remove(run: str, here: Here, token: Starts, force: bool = False) -> None:
     """Away with its record and folders. 409 while it is under way, or its changes are undecided and not `force`."""
     await here.runs.of(token, run)
     await here.runs.remove(run, force=force)
 
 
-@api.get("/runs/{run}/events", response_class=EventSourceResponse)
+@of_run.get(
+    "/events", response_class=EventSourceResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)  # fmt: skip
 async def events(
     run: str,
     here: Here,
@@ -298,7 +307,7 @@ async def events(
     return EventSourceResponse(told(), ping=_PING_S, send_timeout=_STUCK_S)
 
 
-@api.get("/runs/{run}/approvals")
+@of_run.get("/approvals")
 async def approvals(run: str, here: Here, token: Reads) -> list[Asked]:
     """What it waits for."""
     await here.runs.of(token, run)
@@ -306,7 +315,7 @@ async def approvals(run: str, here: Here, token: Reads) -> list[Asked]:
     return list(live.asked.values()) if live else []
 
 
-@api.post("/runs/{run}/approvals/{number}")
+@of_run.post("/approvals/{number}", responses=BUSY)
 async def approve(run: str, number: int, reply: Approval, here: Here, token: Approves) -> Run:
     """The user's word on an action. 409 when it is not asked any more."""
     await here.runs.of(token, run)
@@ -314,14 +323,14 @@ async def approve(run: str, number: int, reply: Approval, here: Here, token: App
     return await _run(here.runs, run)
 
 
-@api.post("/runs/{run}/messages", status_code=202)
+@of_run.post("/messages", status_code=202, responses={**DECIDING, **errors(502)})
 async def message(run: str, words: Message, here: Here, token: Starts) -> Told:
     """An answer to a question; words for the bot before its next turn; or, to a run that is over, its next task."""
     await here.runs.of(token, run)
     return Told(as_=await here.runs.tell(token, run, words))
 
 
-@api.post("/runs/{run}/pause")
+@of_run.post("/pause", responses=BUSY)
 async def pause(run: str, here: Here, token: Starts) -> Run:
     """What is under way goes on to its end; nothing new begins until it is resumed."""
     await here.runs.of(token, run)
@@ -329,7 +338,7 @@ async def pause(run: str, here: Here, token: Starts) -> Run:
     return await _run(here.runs, run)
 
 
-@api.post("/runs/{run}/resume")
+@of_run.post("/resume", responses={**DECIDING, **errors(502)})
 async def resume(run: str, here: Here, token: Starts) -> Run:
     """A run that is paused goes on, or one that was stopped or cut off."""
     await here.runs.of(token, run)
@@ -340,14 +349,14 @@ async def resume(run: str, here: Here, token: Starts) -> Run:
     return await _run(here.runs, run)
 
 
-@api.post("/runs/{run}/rewind", status_code=201)
+@of_run.post("/rewind", status_code=201, responses={**DECIDING, **errors(502)})
 async def rewind(run: str, to: Rewind, here: Here, token: Starts) -> Run:
     """A new run that is what this one was after a turn, files included, and goes on from there."""
     await here.runs.of(token, run)
     return await _run(here.runs, await here.runs.rewind(token, run, to))
 
 
-@api.post("/runs/{run}/cancel")
+@of_run.post("/cancel", responses=BUSY)
 async def cancel(run: str, here: Here, token: Starts) -> Run:
     """It ends in order, and its changes are kept to be decided on."""
     await here.runs.of(token, run)
@@ -355,7 +364,7 @@ async def cancel(run: str, here: Here, token: Starts) -> Run:
     return await _run(here.runs, run)
 
 
-@api.get("/runs/{run}/diff")
+@of_run.get("/diff", responses={200: {"headers": TAG}, **DECIDING})
 async def diff(run: str, response: Response, here: Here, token: Reads, colours: bool = False) -> Diff:
     """What is still to be decided on; the ETag of the answer is what an apply means."""
     await here.runs.of(token, run)
@@ -365,7 +374,7 @@ async def diff(run: str, response: Response, here: Here, token: Reads, colours: 
     return found
 
 
-@api.get("/runs/{run}/files/{path:path}", response_class=PlainTextResponse)
+@of_run.get("/files/{path:path}", response_class=PlainTextResponse, responses=DECIDING)
 async def file(run: str, path: str, here: Here, token: Reads) -> Response:
     """A file as the run made it, as plain text whatever it is; what is hidden is masked in it."""
     await here.runs.of(token, run)
@@ -374,14 +383,14 @@ async def file(run: str, path: str, here: Here, token: Reads) -> Response:
     return PlainTextResponse(view.redactor.text(data.decode(errors="replace")))
 
 
-@api.post("/runs/{run}/apply")
+@of_run.post("/apply", responses={**DECIDING, **errors(412, 428)})
 async def apply(run: str, chosen: Chosen, here: Here, token: Approves, if_match: IfMatch = None) -> Decided:
     """Into the folder; again, where it was undone. 412 when the changes are not those of If-Match."""
     await here.runs.of(token, run)
     return await _deciding(here.runs, run, lambda work: work.apply(_etag(if_match), chosen))
 
 
-@api.post("/runs/{run}/undo")
+@of_run.post("/undo", responses=DECIDING)
 async def undo(run: str, chosen: Chosen, here: Here, token: Approves) -> Decided:
     """What was applied is taken back, all of it; what was edited since stays, unless `force`."""
     await here.runs.of(token, run)
@@ -392,7 +401,7 @@ async def undo(run: str, chosen: Chosen, here: Here, token: Approves) -> Decided
     return await _deciding(here.runs, run, lambda work: work.undo(force=chosen.force))
 
 
-@api.post("/runs/{run}/discard")
+@of_run.post("/discard", responses={**DECIDING, **errors(412)})
 async def discard(
     run: str, here: Here, token: Approves, chosen: Chosen | None = None, if_match: IfMatch = None
 ) -> Decided:
@@ -426,6 +435,9 @@ async def list_models(here: Here, _: Reads) -> list[str]:
     """Names that a run may have as `model`; the first is what it has otherwise."""
     runs = here.runs
     return [runs.options.model, *sorted(runs.models - {runs.options.model})]
+
+
+api.include_router(of_run)
 
 
 def _etag(if_match: str | None) -> str | None:

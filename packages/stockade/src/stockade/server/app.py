@@ -8,7 +8,7 @@ from typing import Any
 
 import h11
 import uvicorn
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -31,6 +31,7 @@ from stockade.server.certificate import Certificate
 from stockade.server.deciding import Outdated, Unmatched
 from stockade.server.guard import LOOPBACK, Guard, problem
 from stockade.server.live import Conflicting
+from stockade.server.openapi import Described
 from stockade.server.page import page
 from stockade.server.runs import NotFound, say
 from stockade_sandbox.errors import ReviewOutdated
@@ -51,9 +52,10 @@ _STATUS: tuple[tuple[type[StockadeError], int, str], ...] = (
 
 def make_app(served: Served, names: frozenset[str]) -> Any:
     """`names`: what the server is called, beside those of loopback."""
-    app = FastAPI(
+    app = Described(
         title="stockade", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json",
         description="LLM agents in sealed sandboxes. Errors are problem+json (RFC 9457) with the way out as `hint`.",
+        generate_unique_id_function=lambda route: route.name,
     )  # fmt: skip
     app.state.served = served
     app.include_router(open_to_all)
