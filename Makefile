@@ -100,8 +100,9 @@ agent: $(VENV)/.dev  ## rebuild the two small C programs of the sandbox (musl-gc
 		build="packages/sandbox/src/stockade_sandbox/$$(dirname $$program)/build.sh" && out="$$(basename $$program)" && \
 		sh $$build $$out-x86_64 && CC="$$($(BIN)/python -m tests.support.toolchains)" sh $$build $$out-aarch64 || exit 1; done
 
-pictures: $(VENV)/.dev  ## docs/pictures from real runs in tmux
+pictures: $(VENV)/.dev  ## docs/pictures from real runs in tmux and Chromium
 	$(BIN)/python -m docs.make_pictures
+	$(BIN)/python -m docs.make_page_pictures
 
 lock:  ## new lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)/lock

@@ -36,7 +36,12 @@ def offered(stage: Stage, *words: str) -> list[str]:
         ("stockade run --fol", ["--folder"]),
         ("stockade run -b wri", ["writing"]),
         ("stockade run -m embedded/smo", ["embedded/smollm2"]),
+        ("stockade run -b ./min", ["./min"]),
         ("stockade run -m scrip", ["scripted/"]),
+        ("stockade run -m aut", ["auto"]),
+        ("stockade run --smart-model embedded/smo", ["embedded/smollm2"]),
+        ("stockade run --fast-model embedded/smo", ["embedded/smollm2"]),
+        ("stockade run --fallback embedded/smo", ["embedded/smollm2"]),
         ("stockade completion f", ["fish"]),
     ],
 )

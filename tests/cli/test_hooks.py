@@ -79,7 +79,8 @@ def test_a_hook_is_left_out_by_its_name(stage: Stage) -> None:
     [
         ("broken", "the hook 'broken' of guard_for_tests:broken cannot be made: RuntimeError: no licence"),
         ("gone", "the hook 'gone' of guard_for_tests:Gone cannot be made: AttributeError"),
-        ("guardd", "there is no hook 'guardd'\nhint: there are budget, check"),
+        ("guardd", "there is no hook 'guardd'\nhint: did you mean guard?"),
+        ("qqq", "there is no hook 'qqq'\nhint: there are budget, check"),
         ("-check", "the hook check is part of every run and cannot be left out"),
     ],
 )

@@ -14,6 +14,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
+from stockade_sandbox.processes import descendants
+
 HELLO = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -26,6 +28,7 @@ READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     (tmp_path / "work").mkdir()
+    (tmp_path / "TMP").mkdir()
     (tmp_path / "work" / "a.txt").write_text("alpha\n")
     call = {"function": {"name": "shell", "arguments": json.dumps({"command": "sleep 100"})}}
     (tmp_path / "script.jsonl").write_text(json.dumps({"tool_calls": [call]}) + "\n")
@@ -33,7 +36,11 @@ def home(tmp_path: Path) -> Path:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {**os.environ, **{f"XDG_{name}_HOME": str(home / name) for name in ("STATE", "CONFIG", "CACHE", "DATA")}}
+    return {
+        **os.environ,
+        "TMPDIR": str(home / "TMP"),
+        **{f"XDG_{name}_HOME": str(home / name) for name in ("STATE", "CONFIG", "CACHE", "DATA")},
+    }
 
 
 def arguments(home: Path, *more: str) -> list[str]:
@@ -117,6 +124,52 @@ def test_garbage_is_passed_over_and_output_is_the_protocol_alone(server: subproc
     pipe(server.stdin).close()
     assert server.wait(30) == 0
     assert b"Traceback" not in pipe(server.stderr).read()
+
+
+WRONG = [
+    (b'{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": ["x"]}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 7, "method": 5}', -32600),
+    (b'{"jsonrpc": "1.0", "id": 7, "method": "ping"}', -32600),
+    (b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"x": "\\ud800"}}', -32700),
+    (b'{"jsonrpc": "2.0", "id": 7, "method": "ping", "params": {"x": ' + b"[" * 500 + b"]" * 500 + b"}}", -32700),
+    (b'{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}', None),
+    (b'[{"jsonrpc": "2.0", "id": 7, "method": "ping"}]', None),
+    (b"garbage", None),
+    (b"\xff\xfe{", None),
+    (b"[" * 100_000, None),
+    (b"x" * (65 << 20), None),
+]
+
+
+def test_whatever_is_no_message_is_answered(server: subprocess.Popen[bytes]) -> None:
+    """By its id, so that nobody waits for ever; where it has none that can be read, as JSON-RPC has it."""
+    for line, code in WRONG:
+        send(server, line)
+        answered = json.loads(pipe(server.stdout).readline())
+        assert answered["id"] == (None if code is None else 7)
+        assert answered["error"]["code"] in ((-32600, -32700) if code is None else (code,))
+        assert answered["error"]["message"]
+    send(server, HELLO)
+    received(server, 1)
+
+
+def test_a_client_that_is_gone_leaves_no_sandbox(server: subprocess.Popen[bytes], home: Path) -> None:
+    send(server, HELLO, READY)
+    for number in (2, 3):
+        send(server, call(number, "sandbox_open"))
+        sandbox = received(server, number)["result"]["structuredContent"]["sandbox"]
+        send(server, call(10 + number, "sandbox_start", sandbox=sandbox, command="echo begun; sleep 1000"))
+        program = received(server, 10 + number)["result"]["structuredContent"]["program"]
+        send(server, call(20 + number, "sandbox_poll", sandbox=sandbox, program=program, wait_s=60))
+        assert received(server, 20 + number)["result"]["structuredContent"]["output"] == "begun\n"
+        send(server, call(30 + number, "sandbox_run", sandbox=sandbox, command="sleep 1000"))
+    began = descendants(server.pid)
+    assert began
+    send(server, call(40, "sandbox_open"))  # under way when the client goes
+    pipe(server.stdin).close()
+    assert server.wait(60) == 0
+    assert not [pid for pid in began if Path(f"/proc/{pid}").exists()]
+    assert not list((home / "TMP").iterdir())
 
 
 def test_a_client_that_is_gone_ends_what_it_began(server: subprocess.Popen[bytes], home: Path) -> None:

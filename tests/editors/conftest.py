@@ -170,6 +170,10 @@ class Stand:
         """Folders of runs that are there still."""
         return sorted(path.name for path in (self.tmp / "STATE" / "stockade" / "runs").glob("*"))
 
+    def layers(self) -> list[str]:
+        """Runs with changes that are kept still; what an undo needs is none."""
+        return sorted(path.parts[-3] for path in (self.tmp / "STATE" / "stockade" / "runs").glob("*/*/upper"))
+
 
 @pytest.fixture
 def stand(tmp_path: Path) -> Stand:

@@ -34,7 +34,7 @@ async def test_changes_are_asked_about_as_diffs_and_applied(stand: Stand) -> Non
         await agent.prompt(session_id=session.session_id, prompt=[text_block("change it")])
         ((call, options),) = editor.asked
         assert call.title == f"apply 2 changes to {stand.demo}"
-        assert diffs(call) == {"data.csv": ("a\nb\nc\n", "a\nB\nc\n"), "new.txt": (None, "new\n")}
+        assert diffs(call) == {"data.csv": ("a\nb\nc\n", "a\nB\nc\n"), "new.txt": ("", "new\n")}
         assert [(one.option_id, one.kind) for one in options] == [
             ("apply", "allow_once"), ("keep", "reject_once"), ("discard", "reject_always"),
         ]  # fmt: skip
@@ -108,7 +108,7 @@ async def test_discarded_changes_are_gone_and_the_session_goes_on(stand: Stand) 
         await agent.prompt(session_id=session.session_id, prompt=[text_block("change it")])
         assert (stand.tree(), stand.left()) == (before, [])
         await agent.prompt(session_id=session.session_id, prompt=[text_block("look")])
-        assert "a\nb\nc\ndata.csv" in [*editor.calls().values()][-1]["raw_output"]
+        assert "a\nb\nc\ndata.csv" in [*editor.calls().values()][-1]["raw_output"]["output"]
         kinds = [one["type"] for one in await stand.events(session.session_id)]
         assert "changes_discarded" in kinds
 
@@ -137,7 +137,7 @@ async def test_each_action_is_asked_about_in_the_mode_ask(stand: Stand) -> None:
         assert [call.tool_call_id for call, _ in editor.asked] == [*editor.calls()]
         one, two = editor.calls().values()
         assert (one["status"], two["status"]) == ("completed", "failed")
-        assert "refused it" in two["raw_output"]
+        assert "refused it" in two["raw_output"]["output"]
         assert editor.words() == "done"
 
 
@@ -176,7 +176,7 @@ async def test_a_name_that_net_does_not_have_is_asked_about(stand: Stand) -> Non
         session = await agent.new_session(cwd=str(stand.demo))
         await agent.prompt(session_id=session.session_id, prompt=[text_block("go")])
         assert [call.title for call, _ in editor.asked] == ["reach other.invalid"]
-        assert "403" in next(iter(editor.calls().values()))["raw_output"]
+        assert "403" in next(iter(editor.calls().values()))["raw_output"]["output"]
 
 
 @pytest.mark.parametrize("where", ["action", "changes"])

@@ -20,7 +20,7 @@ async def test_a_prompt_is_a_run_in_the_sandbox(stand: Stand) -> None:
         assert done.stop_reason == "end_turn"
         (call,) = editor.calls().values()
         assert (call["title"], call["kind"], call["status"]) == ("pwd; wc -l < data.csv", "execute", "completed")
-        assert "/workspace\n3" in call["raw_output"]
+        assert "/workspace\n3" in call["raw_output"]["output"]
         assert editor.words() == "3 lines"
         assert not editor.asked
     assert stand.left() == []
@@ -32,7 +32,7 @@ async def test_the_next_prompt_is_told_in_the_same_shell(stand: Stand) -> None:
         session = await agent.new_session(cwd=str(stand.demo))
         await agent.prompt(session_id=session.session_id, prompt=[text_block("set it")])
         await agent.prompt(session_id=session.session_id, prompt=[text_block("say it")])
-        assert "kept in /tmp" in [*editor.calls().values()][-1]["raw_output"]
+        assert "kept in /tmp" in [*editor.calls().values()][-1]["raw_output"]["output"]
         assert editor.words() == "setsaid"
 
 
@@ -93,7 +93,7 @@ async def test_edits_are_shown_as_diffs_when_they_are_made(stand: Stand) -> None
         (diff,) = [one for one in edited["content"] if one["type"] == "diff"]
         assert (diff["path"], diff["old_text"], diff["new_text"]) == (str(stand.demo / "data.csv"), "b\n", "B\n")
         (diff,) = [one for one in written["content"] if one["type"] == "diff"]
-        assert (diff["path"], diff["new_text"], "old_text" in diff) == (str(stand.demo / "new.txt"), "made\n", False)
+        assert (diff["path"], diff["old_text"], diff["new_text"]) == (str(stand.demo / "new.txt"), "", "made\n")
         assert edited["locations"][0]["path"] == str(stand.demo / "data.csv")
 
 
@@ -108,7 +108,7 @@ async def test_a_turn_that_is_cancelled_ends_and_the_session_goes_on(stand: Stan
         assert (await turn).stop_reason == "cancelled"
         done = await agent.prompt(session_id=session.session_id, prompt=[text_block("go on")])
         assert done.stop_reason == "end_turn"
-        assert "begun" in next(iter(editor.calls().values()))["raw_output"]
+        assert "begun" in next(iter(editor.calls().values()))["raw_output"]["output"]
         assert editor.words() == "and on"
 
 

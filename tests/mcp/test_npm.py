@@ -101,6 +101,22 @@ def test_the_inspector_lists_our_tools_and_finds_nothing_wrong_with_them(tmp_pat
     assert {"run_bot", "sandbox_exec", "runs_list", "run_show", "run_diff", "run_apply"} <= {
         tool["name"] for tool in found["tools"]
     }
+    assert all(tool["title"] and tool["outputSchema"] and len(tool["annotations"]) == 4 for tool in found["tools"])
+
+
+def test_the_inspector_sees_the_record_as_resources(tmp_path: Path, folder: Path) -> None:
+    assert [one["uri"] for one in inspected(tmp_path, folder, "--method", "resources/list")[1]["resources"]] == [
+        "stockade://runs"
+    ]
+    templates = inspected(tmp_path, folder, "--method", "resources/templates/list")[1]["resourceTemplates"]
+    assert [one["uriTemplate"] for one in templates] == ["stockade://runs/{run}", "stockade://runs/{run}/diff"]
+    read = inspected(tmp_path, folder, "--method", "resources/read", "--uri", "stockade://runs")[1]
+    assert json.loads(read["contents"][0]["text"]) == []
+    status, _, words = inspected(tmp_path, folder, "--method", "resources/read", "--uri", "stockade://runs/none")
+    assert status != 0
+    assert "there is no run 'none'" in words
+    only = inspected(tmp_path, folder, "--only", "sandbox", "--method", "tools/list", "--strict")[1]["tools"]
+    assert {one["name"].partition("_")[0] for one in only} == {"sandbox"}
 
 
 def test_the_inspector_calls_our_tools(tmp_path: Path, folder: Path) -> None:

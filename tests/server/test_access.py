@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import select
 import socket
 import ssl
@@ -214,8 +215,11 @@ def test_the_first_start_shows_a_token_once_and_says_how_it_goes(own: Stage) -> 
 def test_who_sends_nothing_or_slowly_is_let_go_and_the_others_are_served(stage: Stage, admin: httpx2.Client) -> None:
     """Slowloris, and a thousand open connections."""
     at = admin.base_url.host, admin.base_url.port
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack:
-        silent = [stack.enter_context(socket.create_connection(at, timeout=PATIENCE_S)) for _ in range(900)]
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+        silent = [stack.enter_context(socket.create_connection(at, timeout=PATIENCE_S)) for _ in range(1000)]
         slow = stack.enter_context(socket.create_connection(at, timeout=PATIENCE_S))
         slow.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
         assert admin.get("/healthz").status_code == 200

@@ -75,13 +75,14 @@ class User:
 
     def open(self, run: str) -> Page:
         self.page.goto(f"{self.stage.url}/#/runs/{run}")
+        expect(self.page.get_by_label("Steps")).to_be_attached()
         return self.page
 
-    def run(self, *answers: str | dict[str, Any], **asked: Any) -> str:
+    def run(self, *answers: str | dict[str, Any], data: str = "a\nb\nc\n", **asked: Any) -> str:
         """One that is begun by the API, in a folder of its own."""
         folder = self.stage.demo / secrets.token_hex(4)
         folder.mkdir()
-        (folder / "data.csv").write_text("a\nb\nc\n")
+        (folder / "data.csv").write_text(data)
         script = self.stage.script(folder.name, *answers)
         return begin(self.client, model=script, folder=folder.name, **asked)
 
@@ -193,7 +194,7 @@ def test_others_runs_are_not_there(user: User, browser: Browser) -> None:
     until(user.client, run, "end")
     bob = User(user.stage, browser, "bob", user.stage.token("bob", "read", "run"))
     try:
-        bob.open(run)
+        bob.page.goto(f"{user.stage.url}/#/runs/{run}")
         expect(bob.page.get_by_role("status")).to_contain_text("there is no run")
         bob.open(begin(bob.client))
         expect(bob.page.get_by_label("Review")).to_contain_text("count.txt")

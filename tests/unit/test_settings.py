@@ -144,6 +144,17 @@ def test_the_nearest_key_is_offered(tmp_path: Path) -> None:
     assert caught.value.hint == "did you mean max_turns?"
 
 
+@pytest.mark.parametrize(
+    ("pair", "hint"),
+    [("max-turn=3", "did you mean max_turns?"), ("approve=alk", "did you mean ask?"),
+     ("qqq=3", "stockade help settings lists them")],
+)  # fmt: skip
+def test_the_nearest_is_offered_of_a_pair(tmp_path: Path, pair: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        loaded(tmp_path, {"option": (pair,)})
+    assert caught.value.hint == hint
+
+
 def test_files_that_cannot_be_configuration(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"\xff\xfe")

@@ -2,6 +2,7 @@
 
 import base64
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from mcp.client.client import Client
 
 from stockade.mcp_server.app import make_server
-from stockade.mcp_server.boxes import MAX_BOXES
+from stockade.mcp_server.boxes import MAX_BOXES, MAX_PROGRAMS, Boxes
 from stockade.mcp_server.service import Roots, Service
 from stockade.runtime.spec import RunSpec
 from stockade_sandbox.processes import descendants
@@ -94,6 +95,50 @@ async def test_programs_beside_the_shell(folder: Path) -> None:
             found = await call("poll", program=flood, wait_s=10)
         assert found["dropped_bytes"] + (1 << 20) == 3000001
         assert "no program 99" in await call.refused("poll", program=99)
+
+
+async def test_many_programs_hold_nothing_else_up(folder: Path) -> None:
+    """More than a pool of threads has."""
+    async with Client(server(folder)) as client:
+        call = Caller(client)
+        for _ in range(3):
+            await call.open()
+            for _ in range(MAX_PROGRAMS):
+                await call("start", command="echo begun; sleep 1000")
+            assert "are running" in await call.refused("start", command="true")
+        assert (await call("poll", program=MAX_PROGRAMS, wait_s=300))["output"] == "begun\n"
+        with anyio.fail_after(120):
+            assert (await call("run", command="echo fine"))["stdout"] == "fine\n"
+            await call.open()
+
+
+async def test_a_flood_of_lines_is_not_told_line_by_line(folder: Path) -> None:
+    told: list[str] = []
+    async with Boxes(Service(RunSpec(), Roots.of((str(folder),)))) as boxes:
+        sandbox = (await boxes.sandbox_open()).sandbox
+        done = await boxes.run(told.append, sandbox, "yes | head -n 1000000; echo last", None)
+    assert (done.exit_code, done.truncated) == (0, True)
+    assert "last" in told
+    assert len(told) < 100_000
+
+
+async def test_a_cancelled_command_ends_and_its_shell_goes_on(folder: Path) -> None:
+    begun = anyio.Event()
+
+    async def progress(progress: float, total: float | None, message: str | None) -> None:
+        begun.set()
+
+    async with Client(server(folder), mode="legacy") as client:
+        call = Caller(client)
+        await call.open()
+        await call("run", command="x=5")
+        async with anyio.create_task_group() as group:
+            late = {"sandbox": call.sandbox, "command": "echo begun; sleep 1000; echo never"}
+            group.start_soon(partial(client.call_tool, "sandbox_run", late, progress_callback=progress))
+            with anyio.fail_after(60):
+                await begun.wait()
+            group.cancel_scope.cancel()
+        assert (await call("run", command="echo $x; pgrep sleep"))["stdout"] == "5\n"
 
 
 async def test_files_as_text_and_as_bytes(folder: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
 from stockade.mcp_server.app import make_server
@@ -68,6 +69,54 @@ async def test_its_tools_say_what_they_want(folder: Path) -> None:
         assert {name for name in tools if not name.startswith("sandbox_")} == bots
         assert tools["run_bot"].input_schema["required"] == ["task"]
         assert set(tools["run_apply"].input_schema["properties"]) == {"run", "flagged"}
+
+
+async def test_every_tool_says_what_it_is_before_it_is_called(folder: Path) -> None:
+    changing: dict[bool, set[str]] = {}
+    for networked in (False, True):
+        more = {"net": "pypi.org"} if networked else {}
+        async with client(service(folder, *WRITES, **more)) as one:
+            tools = (await one.list_tools()).tools
+        for tool in tools:
+            hints = tool.annotations
+            assert tool.title
+            assert "\n " not in (tool.description or "")
+            assert hints is not None
+            assert None not in hints.model_dump(exclude={"title"}).values()
+            assert tool.input_schema["additionalProperties"] is False
+            assert tool.output_schema is not None
+            assert tool.output_schema["required"]
+        changing[networked] = {tool.name for tool in tools if tool.annotations and tool.annotations.destructive_hint}
+        reads = {tool.name for tool in tools if tool.annotations and tool.annotations.read_only_hint}
+        assert reads == {"runs_list", "run_show", "run_diff", "sandbox_poll", "sandbox_read", "sandbox_diff"}
+    assert changing[False] == {"run_apply", "sandbox_kill", "sandbox_close"}
+    assert changing[True] - changing[False] == {"run_bot", "sandbox_exec", "sandbox_run", "sandbox_start"}
+
+
+async def test_runs_are_resources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGIN", "brown horse 4711")
+    async with client(service(folder, *WRITES)) as one:
+        run = data(await one.call_tool("run_bot", {"task": "log in: brown horse 4711", "folder": "one"}))["run"]
+    found = service(folder, *WRITES, redact=("LOGIN",))  # named later than it was written down
+    async with client(found) as one:
+        listed = {str(item.uri): item for item in (await one.list_resources()).resources}
+        assert set(listed) == {"stockade://runs", f"stockade://runs/{run}"}
+        assert listed[f"stockade://runs/{run}"].title == "log in: [redacted: LOGIN]"
+
+        async def read(uri: str) -> Any:
+            (content,) = (await one.read_resource(uri)).contents
+            return content
+
+        assert json.loads((await read("stockade://runs")).text)[0]["run"] == run
+        assert "echo new > made.txt" in (await read(f"stockade://runs/{run}")).text
+        diff = await read(f"stockade://runs/{run}/diff")
+        assert (diff.mime_type, "+new" in diff.text) == ("text/x-diff", True)
+        for uri in ("stockade://runs/nonesuch", "stockade://runs/..%2F..%2Fetc", "file:///etc/passwd"):
+            with pytest.raises(MCPError):
+                await read(uri)
+    async with Client(make_server(found, only_sandbox=True)) as one:
+        assert not (await one.list_resources()).resources
+        assert not (await one.list_resource_templates()).resource_templates
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -191,6 +240,7 @@ async def test_a_command_in_a_sandbox(folder: Path) -> None:
         ("run_bot", {"task": " ", "folder": "one"}, "empty"),
         ("run_bot", {"task": "x", "mode": "rw"}, "ro"),
         ("run_bot", {}, "task"),
+        ("sandbox_exec", {"command": "ls", "timeout": 5}, "timeout"),
         ("run_show", {"run": "nonesuch"}, "nonesuch"),
         ("run_diff", {"run": "x" * 300}, "200"),
         ("run_apply", {"run": "nonesuch"}, "nonesuch"),

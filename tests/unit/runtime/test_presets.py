@@ -69,6 +69,14 @@ def test_a_broken_one_is_told_in_a_line_and_touches_no_other(stage_home: Path, t
     assert [error.message for error in broken] == [caught.value.message]
 
 
+@pytest.mark.parametrize(("key", "hint"), [("logn", "did you mean login?"), ("qqq", "docs/wrap.md")])
+def test_the_nearest_key_is_offered(stage_home: Path, key: str, hint: str) -> None:
+    own(stage_home, f"{key} = []")
+    with pytest.raises(UsageError) as caught:
+        presets.of_program("mine")
+    assert caught.value.hint == hint
+
+
 def test_a_setting_that_is_none_is_told_by_its_name(stage_home: Path) -> None:
     own(stage_home, 'prompt = ["-p"]\n[settings]\nmemroy = "2G"')
     with pytest.raises(UsageError, match="memroy"):

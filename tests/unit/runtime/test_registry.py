@@ -114,6 +114,14 @@ def test_a_name_of_two_packages_is_refused_and_both_are_named(install: Install) 
     assert anyio.run(open_model, "scripted/nowhere")[1] == "scripted/nowhere"
 
 
+@pytest.mark.parametrize(("name", "hint"), [("podmn", "did you mean podman?"), ("qqq", "there are ")])
+def test_the_nearest_name_is_offered(name: str, hint: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no sandbox '{name}'") as caught:
+        registry.load("stockade_sandbox.backends", name)
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith(hint)
+
+
 def test_an_installation_that_is_older_than_the_code_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_installed", dict)
     with pytest.raises(UsageError, match="installed before the code that runs") as caught:

@@ -294,3 +294,16 @@ def test_what_is_packed_smaller_is_no_archive(form: str, tmp_path: Path) -> None
     data.seek(0)
     with pytest.raises(ActionFailed):
         unpack(data, tmp_path / "target", 1 << 30)
+
+
+def test_what_has_no_bytes_counts_too(tmp_path: Path) -> None:
+    """A million empty files are a bomb, and so is a folder a million deep."""
+    empty = [member(f"f{number}") for number in range(20)]
+    assert unpack(headers(*empty), tmp_path / "few", 20 * 4096) == ()
+    assert len(list((tmp_path / "few").iterdir())) == 20
+    with pytest.raises(OSError, match="larger than"):
+        unpack(headers(*empty), tmp_path / "many", 20 * 4096 - 1)
+    with pytest.raises(ActionFailed, match="257 parts"):
+        unpack(headers(member("/".join("d" * 257))), tmp_path / "deep", 1 << 30)
+    assert not (tmp_path / "many").exists()
+    assert not (tmp_path / "deep").exists()

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 import anyio.from_thread
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from anyio.from_thread import BlockingPortal
 
 from stockade_sandbox.api import DAY_S, AsyncSandbox
@@ -98,7 +98,8 @@ class Sandbox(Twin[AsyncSandbox]):
         """What `call` gives of its twin, from any event loop and task; cancelled, it is cancelled too."""
         future = self._running().start_task_soon(call, self._awaited)
         try:
-            return await to_thread.run_sync(future.result, abandon_on_cancel=True)
+            own = CapacityLimiter(1)  # what waits here, for hours maybe, takes no thread of others' limit
+            return await to_thread.run_sync(future.result, abandon_on_cancel=True, limiter=own)
         finally:
             future.cancel()
 

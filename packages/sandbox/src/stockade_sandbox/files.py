@@ -28,6 +28,7 @@ MAX_FILE = 100 << 20
 MAX_FOLDER = 4 << 30
 _PIECE = 1 << 18
 _HEADERS = 1 << 20
+_ENTRY, _DEPTH = 4096, 256
 _ERRORS = {
     os.strerror(number): number
     for number in (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EEXIST, errno.ENOTEMPTY,
@@ -272,7 +273,9 @@ class _Archive(io.RawIOBase):
 
 
 def unpack(file: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
-    """ActionFailed for what is no archive of a folder. Where it fails, `target` is gone again."""
+    """ActionFailed for what is no archive of a folder. Where it fails, `target` is gone again. What has no bytes counts
+    as _ENTRY of `max_bytes`, as files do beside theirs: a million empty files are a bomb too.
+    """
     target.mkdir()
     root = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     archive, left, room = _Archive(file), list[str](), max_bytes
@@ -283,7 +286,9 @@ def unpack(file: IO[bytes], target: Path, max_bytes: int) -> tuple[str, ...]:
                 parts = [part for part in member.name.split("/") if part not in ("", ".")]
                 if ".." in parts or member.name.startswith("/") or member.size < 0:
                     raise ActionFailed(f"the archive holds {member.name!r}, which is no name or no file of a folder")
-                if member.isreg() and (room := room - member.size) < 0:
+                if len(parts) > _DEPTH:
+                    raise ActionFailed(f"the archive holds a path of {len(parts)} parts; it may have {_DEPTH}")
+                if (room := room - _ENTRY - (member.size if member.isreg() else 0)) < 0:
                     raise OSError(errno.EFBIG, f"larger than {max_bytes} bytes", "/".join(parts))
                 archive.room = member.size
                 if parts and not _placed(packed, member, parts, root):

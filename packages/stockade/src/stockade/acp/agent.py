@@ -178,7 +178,8 @@ class StockadeAgent:
         **kwargs: Any,
     ) -> LoadSessionResponse:
         session = await self._again(cwd, session_id, mcp_servers, additional_directories or ())
-        await self._replay(session)
+        if session.began:
+            await self._replay(session)
         self._offer_commands(session)
         return LoadSessionResponse(modes=_modes(session), config_options=self._options(session))
 
@@ -323,10 +324,13 @@ class StockadeAgent:
         return session
 
     async def _again(self, cwd: str, run_id: str, servers: list[Any] | None, more: Sequence[str]) -> Session:
-        """A run on record as a session, which one here that is open already is not."""
+        """A run on record as a session, which one here that is open already is not; one that has not begun stays."""
+        if (before := self._sessions.get(run_id)) is not None and not before.began:
+            return before
         (first,) = await self._store.events(run_id, limit=1)
         assert isinstance(first, RunStarted)
-        if (before := self._sessions.pop(run_id, None)) is not None:
+        if before is not None:
+            del self._sessions[run_id]
             await before.close()
         if is_locked(run_id) or await self._store.driver(run_id) is not None:
             raise UsageError(f"run {run_id} is under way in another process", "wait for its end")

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 from acp.helpers import start_tool_call, tool_diff_content, update_agent_message_text, update_tool_call
-from acp.schema import PermissionOption, ToolCallLocation, ToolCallUpdate
+from acp.schema import PermissionOption, ToolCallLocation, ToolCallUpdate, ToolKind
 from anyio import to_thread
 
 from stockade import changes
@@ -59,11 +59,13 @@ class Desk:
             count = some([change.path for one in work for change in one.changes])
             title = one_line(f"apply {count} to {places}", 200)
             content, locations = await to_thread.run_sync(self._shown, work, problem)
+            # Some editors show nothing but the diffs of an edit.
+            kind: ToolKind = "edit" if all(one.type == "diff" for one in content) else "other"
             number = self.story.new_id("changes")
             self.outbox.put(
-                start_tool_call(number, title, kind="edit", status="pending", content=content, locations=locations)
+                start_tool_call(number, title, kind=kind, status="pending", content=content, locations=locations)
             )
-            asked = ToolCallUpdate(tool_call_id=number, title=title, kind="edit", content=content, locations=locations)
+            asked = ToolCallUpdate(tool_call_id=number, title=title, kind=kind, content=content, locations=locations)
             chosen = await self.outbox.choose(asked, (_APPLY, _KEEP, _DISCARD))
             if chosen != "apply":
                 word = "discarded" if chosen == "discard" else "kept, not applied"
@@ -144,7 +146,7 @@ class Desk:
         locations = [ToolCallLocation(path=_host_path(one, it)) for one in work for it in one.changes[:MAX_FILES]]
         for one, change in _each(work):
             sides = None if change.refused or len(diffs) >= MAX_FILES else self._sides(one, change)
-            if sides is not None and (room := room - len(sides[0] or "") - len(sides[1])) >= 0:
+            if sides is not None and (room := room - len(sides[0]) - len(sides[1])) >= 0:
                 diffs.append(tool_diff_content(_host_path(one, change), sides[1], sides[0]))
             else:
                 lines.append(f"- {change.kind} {_shown_at(one, change)} ({what_changed(change)})")
@@ -154,17 +156,19 @@ class Desk:
         text = "\n".join(filter(None, (problem, *lines)))
         return [*([words(text)] if text else []), *diffs], locations
 
-    def _sides(self, one: Pending, change: Change) -> tuple[str | None, str] | None:
-        """Before and after, without secrets; None where that is not shown as two texts."""
+    def _sides(self, one: Pending, change: Change) -> tuple[str, str] | None:
+        """Before and after, without secrets; None where that is not shown as two texts.
+
+        Of a new file the first is empty, and not absent: an editor (Toad 0.6.20) leaves out diffs without it.
+        """
         if (texts := self.reviewer.texts(one.layer, change)) is not None:
-            before: bytes | None
             before, after = texts
         elif change.kind == "added" and (content := self.reviewer.content(one.layer, change)) is not None:
-            before, after = None, content
+            before, after = b"", content
         else:
             return None
         hide = self.redactor.text
-        return None if before is None else hide(before.decode(errors="replace")), hide(after.decode(errors="replace"))
+        return hide(before.decode(errors="replace")), hide(after.decode(errors="replace"))
 
 
 def _each(work: list[Pending]) -> Iterator[tuple[Pending, Change]]:

@@ -77,9 +77,11 @@ class Story:
         self.running: tuple[str, Action] | None = None
         self._window = self._count = 0
         self._planned: tuple[str, ...] = ()
-        self._streamed = False
+        self._streamed = self._over = False
 
     def of(self, event: RunEvent) -> Iterator[Update]:
+        if isinstance(event, RunStarted | RunResumed):
+            self._over = False
         match event:
             case RunStarted(task=str(task)) | RunResumed(task=str(task)) if self.replayed:
                 yield update_user_message_text(task)
@@ -104,7 +106,8 @@ class Story:
                 yield self._note(title, event.reason, kind="fetch", status="failed")
             case HistoryCompacted():
                 yield update_agent_thought_text("\n(to make room, the model sees what was so far in short)\n")
-            case RunFinished():
+            case RunFinished() if not self._over:  # it ends once more where its sandbox does
+                self._over = True
                 yield from self._ended(event)
             case ChangesApplied(paths=paths) if self.replayed:
                 yield self._note(f"applied: {some(paths)}", "\n".join(paths), kind="edit")
@@ -195,7 +198,7 @@ class Story:
             case Shell(command=command):
                 return [words(fenced(command, "bash"))]
             case EditFile(path=path, old=old, new=new):
-                return [tool_diff_content(self.paths.host(path) or path, new, old or None)]
+                return [tool_diff_content(self.paths.host(path) or path, new, old)]
             case WriteFile(content=content):
                 return [words(fenced(clip(content, _SHOWN)))]
             case _:
@@ -229,7 +232,7 @@ class Story:
         text = describe(observation, _SHOWN)
         content: list[Any] = self.shown(action) if action is not None else []
         if isinstance(action, WriteFile) and isinstance(observation, FileWritten) and observation.size_before is None:
-            content = [tool_diff_content(self.paths.host(action.path) or action.path, action.content)]
+            content = [tool_diff_content(self.paths.host(action.path) or action.path, action.content, "")]
         content.append(words(fenced(text)))
         meta = None
         if isinstance(observation, CommandOutput) and self._terminal:
@@ -238,7 +241,9 @@ class Story:
             if self.replayed:
                 shown = clip(observation.output.decode(errors="backslashreplace"), _SHOWN)
                 meta["terminal_output"] = {"terminal_id": number, "data": shown}
-        done = update_tool_call(number, status="failed" if bad else "completed", content=content, raw_output=text)
+        done = update_tool_call(
+            number, status="failed" if bad else "completed", content=content, raw_output={"output": text}
+        )
         return done.model_copy(update={"field_meta": meta}) if meta else done
 
     def _checked(self, event: CheckFinished) -> ToolCallStart:

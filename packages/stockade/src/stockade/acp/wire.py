@@ -12,10 +12,12 @@ from typing import Any
 
 import anyio
 
+from stockade.core.text import one_line
+
 MAX_LINE_BYTES = 32 << 20
 """Images of 12 MB in base64, and what is said beside them."""
 _PIECE = 1 << 16
-_UNREADABLE, _NO_REQUEST = -32700, -32600
+_UNREADABLE, _NO_REQUEST, _INTERNAL = -32700, -32600, -32603
 
 
 class Wire:
@@ -52,6 +54,8 @@ class Wire:
                 await self._refuse(_UNREADABLE, "this line is no JSON")
                 continue
             if isinstance(message, dict) and isinstance(message.get("method", ""), str):
+                if not isinstance(message.get("error", {}), dict):  # the SDK's connection would end at it
+                    message["error"] = {"code": _INTERNAL, "message": one_line(str(message["error"]), 200)}
                 return message
             await self._refuse(_NO_REQUEST, "this is no message of JSON-RPC")
         return None

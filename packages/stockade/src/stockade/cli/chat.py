@@ -27,7 +27,7 @@ from stockade.cli.ui.picking import Ask
 from stockade.cli.ui.review import Decider
 from stockade.cli.ui.safe import one_line, some
 from stockade.cli.ui.summary import usage_facts
-from stockade.core.errors import StockadeError, UsageError
+from stockade.core.errors import StockadeError, UsageError, did_you_mean
 from stockade.core.events import ChangesApplied, ChangesUndone, MessageInjected, RunEvent, RunFinished
 from stockade.core.ports import Model, RunStore
 from stockade.loop.state import fold
@@ -208,9 +208,10 @@ class Chat(Talk):
     async def _follow(self, text: str, finished: RunFinished) -> Sequence[RunEvent] | None:
         """What goes on record of it; None to be asked again, nothing where this sandbox is to end."""
         if text.startswith("/"):
-            command = slash.TABLE.get(slash.name_of(text))
+            command = slash.TABLE.get(name := slash.name_of(text))
             if command is None:
-                say(f"there is no {slash.name_of(text)}", "/help lists them; begin with a blank to say it to the bot")
+                every = "/help lists them; begin with a blank to say it to the bot"
+                say(f"there is no {name}", did_you_mean(name, slash.TABLE, every))
                 return None
             return await command.do(self, slash.rest_of(text))
         events = self._go_on(finished, text)

@@ -42,7 +42,7 @@ def command(allow_apply: bool, only: str | None, **values: Any) -> int:
         say("waiting for an MCP client on standard input; a client starts `stockade mcp` itself", "Ctrl-D ends it")
 
     async def work() -> int:
-        await load("mcp_server.app:serve_stdio")(server)
+        await load("mcp_server.stdio:serve_stdio")(server)
         return 0
 
     status = interruptible(work)

@@ -1,25 +1,26 @@
-"""The service as MCP tools, over this process's standard streams: nothing but the protocol reaches standard output."""
+"""The service as MCP tools and resources."""
 
 import asyncio
 import logging
-import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
-from typing import Annotated, Any, ParamSpec, TypeVar, cast
+from inspect import cleandoc
+from typing import Annotated, Any, ParamSpec
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
-from mcp.server.mcpserver.exceptions import ToolError
-from mcp.server.stdio import stdio_server
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+from mcp_types import Resource
 from pydantic import BaseModel, Field
+from pydantic_core import to_jsonable_python
 
 from stockade import __version__
 from stockade.core.errors import StockadeError
 from stockade.core.events import ActionStarted, ModelStarted, RunEvent, RunStarted, SandboxStarted
 from stockade.mcp_server.boxes import Box, Boxes
+from stockade.mcp_server.results import Applied, Executed, Finished, described
 from stockade.mcp_server.service import Command, Folder, Mode, Run, Seconds, Service
 from stockade_sandbox.stoppable import unwrap_exception_group
 
@@ -29,9 +30,7 @@ INSTRUCTIONS = (
     "away what it wrote; sandbox_open gives a sandbox that lives on, for sandbox_run, sandbox_start and the others."
 )
 _EVENTS_KEPT = 64
-MAX_LINE_BYTES = 8 << 20
-_PIECE = 1 << 16
-T = TypeVar("T")
+RUNS = "stockade://runs"
 P = ParamSpec("P")
 Task = Annotated[str, Field(min_length=1, max_length=1_000_000, description="What the bot shall do.")]
 Bot = Annotated[str | None, Field(max_length=64, description="Which bot: writing, reading, ...")]
@@ -45,12 +44,30 @@ class Approval(BaseModel):
     apply: bool = Field(description="Write these changes to the folder?")
 
 
-async def _ours(service: Service, work: Awaitable[T]) -> T:
-    """Our errors as the tool's: one line, with the way out. Whatever leaves is without secrets."""
+async def _ours(service: Service, work: Awaitable[Any]) -> Any:
+    """What it gives, as JSON has it; our errors as the tool's: one line, with the way out. Whatever leaves is without
+    secrets.
+    """
     try:
-        return service.redactor.data(await work)
+        return service.redactor.data(to_jsonable_python(await work))
     except StockadeError as error:
         raise ToolError(service.redactor.text(str(error))) from None
+
+
+class _Server(MCPServer[Any]):
+    """`runs`: whose record is offered as resources."""
+
+    def __init__(self, runs: Service | None, **more: Any) -> None:
+        super().__init__("stockade", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR", **more)
+        self._runs = runs
+
+    async def list_resources(self) -> list[Resource]:
+        found = await super().list_resources()
+        if self._runs is not None:
+            for run in await _ours(self._runs, self._runs.runs_list()):
+                words = {"title": run["task"], "description": f"{run['bot']}, {run['model']}: {run['status']}"}
+                found.append(Resource(uri=f"{RUNS}/{run['run']}", name=run["run"], mime_type="text/plain", **words))
+        return found
 
 
 def make_server(service: Service, *, allow_apply: bool = False, only_sandbox: bool = False) -> MCPServer[Any]:
@@ -65,56 +82,68 @@ def make_server(service: Service, *, allow_apply: bool = False, only_sandbox: bo
         async with unwrap_exception_group(), boxes:
             yield
 
-    server: MCPServer[Any] = MCPServer(
-        "stockade", version=__version__, instructions=INSTRUCTIONS, log_level="ERROR", lifespan=with_boxes
-    )
-    for method in (service.sandbox_exec, *boxes.tools()):
-        server.add_tool(_ours_of(service, method))
-    _add_sandbox_run(server, service, boxes)
+    server = _Server(None if only_sandbox else service, lifespan=with_boxes)
+
+    def add(tool: Callable[..., Awaitable[Any]]) -> None:
+        name, told = tool.__name__, described(tool.__name__, reaches=service.reaches)
+        server.add_tool(_ours_of(service, tool), name, description=cleandoc(tool.__doc__ or ""), **told)
+        _refuse_unknown(server, name)
+
+    for method in (service.sandbox_exec, *boxes.tools(), _sandbox_run(boxes)):
+        add(method)
     if only_sandbox:
         return server
-    for method in (service.runs_list, service.run_show, service.run_diff):
-        server.add_tool(_ours_of(service, method))
-    _add_run(server, service)
-    _add_apply(server, service, allow_apply=allow_apply)
+    for method in (service.runs_list, service.run_show, service.run_diff, _run_bot(service),
+                   _run_apply(service, allow_apply=allow_apply)):  # fmt: skip
+        add(method)
+    _add_resources(server, service)
     return server
 
 
-def _add_sandbox_run(server: MCPServer[Any], service: Service, boxes: Boxes) -> None:
-    @server.tool()
-    async def sandbox_run(
-        sandbox: Box, command: Command, ctx: Context[Any], timeout_s: Seconds = None
-    ) -> dict[str, Any]:
+def _refuse_unknown(server: MCPServer[Any], tool: str) -> None:
+    """An argument that is misspelt is said, where the library would leave it out."""
+    made = server._tool_manager.get_tool(tool)
+    assert made is not None
+    arguments = made.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    made.parameters = arguments.model_json_schema(by_alias=True)
+
+
+def _sandbox_run(boxes: Boxes) -> Callable[..., Awaitable[Executed]]:
+    async def sandbox_run(sandbox: Box, command: Command, ctx: Context[Any], timeout_s: Seconds = None) -> Executed:
         """Run a command in an open sandbox's shell, whose folder, variables and functions stay from call to call. What
         it writes is told line by line as progress.
         """
         async with _progress(ctx) as told:
-            return await _ours(service, boxes.run(told, sandbox, command, timeout_s))
+            return await boxes.run(told, sandbox, command, timeout_s)
+
+    return sandbox_run
 
 
-def _ours_of(service: Service, method: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+def _ours_of(service: Service, method: Callable[P, Awaitable[Any]]) -> Callable[P, Awaitable[Any]]:
     @wraps(method)
-    async def told(*args: P.args, **kwargs: P.kwargs) -> T:
+    async def told(*args: P.args, **kwargs: P.kwargs) -> Any:
         return await _ours(service, method(*args, **kwargs))
 
     return told
 
 
-def _add_run(server: MCPServer[Any], service: Service) -> None:
-    @server.tool()
+def _run_bot(service: Service) -> Callable[..., Awaitable[Finished]]:
     async def run_bot(
         task: Task, ctx: Context[Any], folder: Folder = None, mode: Mode = "overlay", bot: Bot = None,
         check: Check = None, max_turns: Turns = None, timeout_s: Seconds = None,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> Finished:  # fmt: skip
         """Give a task to a bot in a sandbox and wait for its end. Its changes wait for run_apply."""
         async with _progress(ctx) as heard:
-            work = service.run_bot(
+            return await service.run_bot(
                 lambda event: heard(_told(event)), task, folder, mode, bot, check, max_turns, timeout_s
             )
-            return await _ours(service, work)
+
+    return run_bot
 
 
-def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -> None:
+def _run_apply(service: Service, *, allow_apply: bool) -> Callable[..., Awaitable[Applied]]:
     async def approval(run: str, ctx: Context[Any]) -> Approval | Elicit[Approval]:
         if allow_apply:
             return Approval(apply=True)
@@ -126,16 +155,39 @@ def _add_apply(server: MCPServer[Any], service: Service, *, allow_apply: bool) -
             )
         return Elicit(await _ours(service, service.summary(run)), Approval)
 
-    @server.tool()
     async def run_apply(
         run: Run,
         said: Annotated[ElicitationResult[Approval], Resolve(approval)],
         flagged: Annotated[bool, Field(description="Also what could run on this machine later.")] = False,
-    ) -> dict[str, Any]:
+    ) -> Applied:
         """Write a run's changes to its folder, when the user agrees."""
         if not isinstance(said, AcceptedElicitation) or not said.data.apply:
             raise ToolError("the user did not agree; nothing was applied")
-        return await _ours(service, service.run_apply(run, flagged=flagged))
+        return await service.run_apply(run, flagged=flagged)
+
+    return run_apply
+
+
+def _add_resources(server: MCPServer[Any], service: Service) -> None:
+    """The record, for clients that let their user choose what the model reads."""
+
+    async def read(work: Awaitable[Any]) -> Any:
+        try:
+            return await _ours(service, work)
+        except ToolError as error:
+            raise ResourceNotFoundError(str(error)) from None
+
+    @server.resource(RUNS, name="runs", title="The newest runs on record", mime_type="application/json")
+    async def runs() -> Any:
+        return await read(service.runs_list())
+
+    @server.resource(f"{RUNS}/{{run}}", name="run", title="What a run did, step by step", mime_type="text/plain")
+    async def run(run: Run) -> Any:
+        return await read(service.run_show(run))
+
+    @server.resource(f"{RUNS}/{{run}}/diff", name="diff", title="A run's pending changes", mime_type="text/x-diff")
+    async def diff(run: Run) -> Any:
+        return await read(service.run_diff(run))
 
 
 @asynccontextmanager
@@ -183,35 +235,3 @@ def _told(event: RunEvent) -> str:
             return f"turn {event.turn}: {event.action.action.tool}"
         case _:
             return ""
-
-
-async def bounded_lines(descriptor: int) -> AsyncIterator[str]:
-    """Lines of text from a descriptor, each of a bounded length: a longer one becomes one that is no message.
-
-    No thread waits for it, which would outlive the event loop and hold up the end of the process.
-    """
-    buffer, too_long = bytearray(), False
-    while True:
-        with suppress(PermissionError):  # a file, which never lets wait
-            await anyio.wait_readable(descriptor)
-        if not (data := os.read(descriptor, _PIECE)):
-            break
-        *ended, rest = data.split(b"\n")
-        for piece in ended:
-            buffer += piece
-            too_long = too_long or len(buffer) > MAX_LINE_BYTES
-            yield "too long\n" if too_long else buffer.decode(errors="replace") + "\n"
-            buffer, too_long = bytearray(), False
-        buffer += rest
-        if len(buffer) > MAX_LINE_BYTES:
-            buffer, too_long = bytearray(), True
-    if buffer:
-        yield buffer.decode(errors="replace")
-
-
-async def serve_stdio(server: MCPServer[Any]) -> None:
-    """Until the client ends its side; what is under way then is cancelled."""
-    lowlevel = server._lowlevel_server  # run_stdio_async, with input that is bounded
-    lines = cast("anyio.AsyncFile[str]", bounded_lines(sys.stdin.fileno()))
-    async with stdio_server(stdin=lines) as (received, sent):
-        await lowlevel.run(received, sent, lowlevel.create_initialization_options())

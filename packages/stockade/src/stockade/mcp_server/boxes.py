@@ -17,6 +17,7 @@ from pydantic import Field
 
 from stockade.core.errors import UsageError
 from stockade.loop.observe import clip
+from stockade.mcp_server.results import Closed, Executed, FileContent, Opened, Polled, Started, Written
 from stockade.mcp_server.service import MAX_TEXT, Command, Folder, Mode, Seconds, Service
 from stockade.runtime.policy import make_policy
 from stockade.runtime.sandboxes import backend_of
@@ -27,6 +28,8 @@ MAX_BOXES, MAX_PROGRAMS = 8, 16
 MAX_WAITING = 1 << 20
 """Bytes of a program's output that wait for a poll; of more the beginning is dropped, and counted."""
 MAX_FILE = 4 << 20
+MAX_TOLD = 16
+"""Lines of what comes at once that are told as progress: the last ones."""
 _LOOK_S = 0.05
 Box = Annotated[str, Field(min_length=1, max_length=64, description="A sandbox's id, of sandbox_open.")]
 Number = Annotated[int, Field(ge=1, le=1_000_000, description="A program's number, of sandbox_start.")]
@@ -104,7 +107,7 @@ class Boxes:
             raise UsageError(f"there is no program {program} in {sandbox}", "sandbox_start gives one")
         return jobs[program]
 
-    async def sandbox_open(self, folder: Folder = None, mode: Mode = "overlay") -> dict[str, Any]:
+    async def sandbox_open(self, folder: Folder = None, mode: Mode = "overlay") -> Opened:
         """Open a sandbox, with a folder of this server or an empty one. It lives until sandbox_close, or the client's
         end, which throw away what was written.
         """
@@ -120,25 +123,25 @@ class Boxes:
                 self._open[name] = _Open(box)
         finally:
             self._opening -= 1
-        return {"sandbox": name, "workdir": box.policy.workdir}
+        return Opened(sandbox=name, workdir=box.policy.workdir)
 
-    async def sandbox_close(self, sandbox: Box) -> dict[str, Any]:
+    async def sandbox_close(self, sandbox: Box) -> Closed:
         """End a sandbox and all that runs in it; what was written is thrown away."""
         found = self._found(sandbox)
         del self._open[sandbox]
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(found.box.__exit__, None, None, None)
-        return {"closed": sandbox}
+        return Closed(closed=sandbox)
 
-    async def run(self, on_line: OnLine, sandbox: str, command: str, timeout_s: float | None) -> dict[str, Any]:
+    async def run(self, on_line: OnLine, sandbox: str, command: str, timeout_s: float | None) -> Executed:
         """In its shell, whose folder, variables and functions stay; `on_line` hears whole lines while it runs."""
-        found, rest = self._found(sandbox), bytearray()
+        found, rest, hidden = self._found(sandbox), bytearray(), self._service.redactor.text
 
         def heard(_: str, piece: bytes) -> None:
             *lines, last = (bytes(rest) + piece).split(b"\n")
             rest[:] = last[-MAX_TEXT:]
-            for line in lines:
-                on_line(self._service.redactor.text(line.decode(errors="backslashreplace")))
+            for line in lines[-MAX_TOLD:]:
+                on_line(hidden(line.decode(errors="backslashreplace")))
 
         async def work(box: AsyncSandbox) -> Any:
             live: Any = box.live
@@ -151,12 +154,11 @@ class Boxes:
         async with found.shell:
             done = await found.box.awaited(work)
         out, errors = (data.decode(errors="backslashreplace") for data in (done.stdout, done.stderr))
-        hidden = self._service.redactor.text
-        return {"exit_code": done.exit_code, "stdout": clip(hidden(out), MAX_TEXT),
-                "stderr": clip(hidden(errors), MAX_TEXT), "timed_out": done.timed_out,
-                "truncated": done.truncated}  # fmt: skip
+        return Executed(exit_code=done.exit_code, stdout=clip(hidden(out), MAX_TEXT),
+                        stderr=clip(hidden(errors), MAX_TEXT), timed_out=done.timed_out,
+                        truncated=done.truncated)  # fmt: skip
 
-    async def sandbox_start(self, sandbox: Box, command: Command, timeout_s: Seconds = None) -> dict[str, Any]:
+    async def sandbox_start(self, sandbox: Box, command: Command, timeout_s: Seconds = None) -> Started:
         """Start a command beside the shell, by a bash of its own: a server, a long build. sandbox_poll has its output,
         sandbox_kill ends it.
         """
@@ -166,7 +168,7 @@ class Boxes:
         number, job = len(found.jobs) + 1, _Job()
         found.jobs[number] = job
         self._tasks.start_soon(self._carry, found.box, job, f"exec 2>&1\n{command}", timeout_s)
-        return {"program": number}
+        return Started(program=number)
 
     async def _carry(self, box: Sandbox, job: _Job, command: str, timeout_s: float | None) -> None:
         async def work(inner: AsyncSandbox) -> None:
@@ -183,7 +185,7 @@ class Boxes:
         finally:
             job.ended = True
 
-    async def sandbox_poll(self, sandbox: Box, program: Number, wait_s: Wait = 0) -> dict[str, Any]:
+    async def sandbox_poll(self, sandbox: Box, program: Number, wait_s: Wait = 0) -> Polled:
         """What a started program wrote since the last poll, in whole lines, and how it ended."""
         job = self._job(sandbox, program)
         with anyio.move_on_after(wait_s):
@@ -193,10 +195,10 @@ class Boxes:
         data, dropped = job.take()
         code = job.program.exit_code if ended and job.program else None
         text = self._service.redactor.text(data.decode(errors="backslashreplace"))
-        return {"running": not ended, "exit_code": code, "output": clip(text, MAX_TEXT), "dropped_bytes": dropped,
-                "timed_out": bool(ended and job.program and job.program.timed_out), "error": job.error}  # fmt: skip
+        return Polled(running=not ended, exit_code=code, output=clip(text, MAX_TEXT), dropped_bytes=dropped,
+                      timed_out=bool(ended and job.program and job.program.timed_out), error=job.error)  # fmt: skip
 
-    async def sandbox_kill(self, sandbox: Box, program: Number) -> dict[str, Any]:
+    async def sandbox_kill(self, sandbox: Box, program: Number) -> Polled:
         """End a started program and all that it has started."""
         found, job = self._found(sandbox), self._job(sandbox, program)
         running = job.program
@@ -204,25 +206,25 @@ class Boxes:
             await found.box.awaited(lambda _: running.kill())
         return await self.sandbox_poll(sandbox, program, 5)
 
-    async def sandbox_read(self, sandbox: Box, path: Path) -> dict[str, Any]:
+    async def sandbox_read(self, sandbox: Box, path: Path) -> FileContent:
         """A file: as text, or where it is none as base64."""
         data = await self._filed(sandbox, lambda box: box.read_file(path, max_bytes=MAX_FILE))
         try:
-            return {"text": data.decode(), "base64": None}
+            return FileContent(text=data.decode(), base64=None)
         except UnicodeDecodeError:
-            return {"text": None, "base64": base64.b64encode(data).decode()}
+            return FileContent(text=None, base64=base64.b64encode(data).decode())
 
     async def sandbox_write(
         self, sandbox: Box, path: Path, content: Annotated[str, Field(max_length=2 * MAX_FILE)],
         encoding: Literal["text", "base64"] = "text",
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> Written:  # fmt: skip
         """Write a file, with the folders above it."""
         try:
             data = content.encode() if encoding == "text" else base64.b64decode(content, validate=True)
         except (binascii.Error, UnicodeEncodeError) as error:
             raise UsageError(f"content is no {encoding}: {error}") from None
         await self._filed(sandbox, lambda box: box.write_file(path, data))
-        return {"bytes": len(data)}
+        return Written(bytes=len(data))
 
     async def sandbox_diff(self, sandbox: Box) -> str:
         """What was written to the folder so far, as a unified diff."""

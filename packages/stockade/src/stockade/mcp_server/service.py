@@ -7,7 +7,7 @@ told.
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +22,7 @@ from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
+from stockade.mcp_server.results import Applied, Executed, Finished, Recorded
 from stockade.paths import current_folder, run_dir
 from stockade.run_lock import cleanup, is_locked, lock, status_now
 from stockade.runtime import factory, records, sandboxes
@@ -44,7 +45,7 @@ Folder = Annotated[
     Field(max_length=4096, description="A folder of this server to work in: a path, or relative to the first."),
 ]
 Run = Annotated[str, Field(min_length=1, max_length=200, description="A run's id, the beginning of one, or `last`.")]
-Seconds = Annotated[float | None, Field(gt=0, le=86_400)]
+Seconds = Annotated[float | None, Field(gt=0, le=86_400, description="When it is ended; less than the server's limit.")]
 """What a client may say; it is checked, and described to it, by these."""
 
 
@@ -102,6 +103,13 @@ class Service:
         """For all that a client gets to see."""
         return build_redactor(os.environ, environment_of(self.options), self.options.redact)
 
+    @property
+    def reaches(self) -> bool:
+        """Whether what runs inside can change anything outside."""
+        policy = make_policy(self.options_for(None, "overlay"), "overlay")
+        outside = policy.network.mode != "none" or policy.credentials or policy.ssh_agent
+        return bool(outside) or not sandboxes.is_sealed(self.options.sandbox)
+
     def _bounded(self, name: str, wanted: float | None, otherwise: float) -> float:
         most = getattr(self.options, name) or otherwise
         return min(wanted, most) if wanted else most
@@ -141,7 +149,7 @@ class Service:
         check: str | None = None,
         max_turns: int | None = None,
         timeout_s: float | None = None,
-    ) -> dict[str, Any]:
+    ) -> Finished:
         """A run to its end, and what it came to. Cancelled, it is on record as stopped, with what it wrote."""
         if bot is not None and bot.endswith(".toml"):
             raise UsageError(f"there is no bot {bot!r}", "a bot is a name here, never a file")
@@ -154,21 +162,21 @@ class Service:
             run_id = prepared.started.run_id
             with lock(run_id):
                 finished = await factory.start(prepared)
-        return {
-            "run": run_id,
-            "status": finished.status,
-            "reason": finished.reason,
-            "detail": finished.detail,
-            "verified": finished.verified,
-            "changed_tests": list(finished.changed_tests[:200]),
-            "answer": clip(finished.answer or "", MAX_TEXT),
-            "turns": finished.turns,
-            "usage": finished.usage.model_dump(mode="json"),
-            "changes": [asdict(change) for change in finished.changes[:200]],
-            "model": prepared.started.model,
-        }
+        return Finished(
+            run=run_id,
+            status=finished.status,
+            reason=finished.reason,
+            detail=finished.detail,
+            verified=finished.verified,
+            changed_tests=list(finished.changed_tests[:200]),
+            answer=clip(finished.answer or "", MAX_TEXT),
+            turns=finished.turns,
+            usage=finished.usage,
+            changes=list(finished.changes[:200]),
+            model=prepared.started.model,
+        )
 
-    async def sandbox_exec(self, command: Command, folder: Folder = None, timeout_s: Seconds = None) -> dict[str, Any]:
+    async def sandbox_exec(self, command: Command, folder: Folder = None, timeout_s: Seconds = None) -> Executed:
         """Run one command in a fresh sandbox, in /workspace. What it writes is thrown away."""
         options = self.options_for(folder, "overlay")
         policy, run_id = make_policy(options, "overlay"), records.new_run_id()
@@ -183,28 +191,28 @@ class Service:
                     with anyio.CancelScope(shield=True):
                         await anyio.to_thread.run_sync(changes.discard, sandboxes.reviewer(), sandbox.layers)
         found = self.redactor.output(found)  # before it is clipped
-        return {
-            "exit_code": found.exit_code,
-            "stdout": clip(found.stdout.decode(errors="backslashreplace"), MAX_TEXT),
-            "stderr": clip(found.stderr.decode(errors="backslashreplace"), MAX_TEXT),
-            "timed_out": found.timed_out,
-            "truncated_bytes": found.truncated_bytes,
-        }
+        return Executed(
+            exit_code=found.exit_code,
+            stdout=clip(found.stdout.decode(errors="backslashreplace"), MAX_TEXT),
+            stderr=clip(found.stderr.decode(errors="backslashreplace"), MAX_TEXT),
+            timed_out=found.timed_out,
+            truncated=found.truncated_bytes > 0,
+        )
 
-    async def runs_list(self, limit: Annotated[int, Field(ge=1, le=100)] = 20) -> list[dict[str, Any]]:
+    async def runs_list(self, limit: Annotated[int, Field(ge=1, le=100)] = 20) -> list[Recorded]:
         """The newest runs on record."""
         async with self._store() as store:
             found = await store.runs()
         return [
-            {
-                "run": one.run_id,
-                "task": clip(one.task, 200),
-                "bot": one.bot,
-                "model": one.model,
-                "turns": one.turns,
-                "started": one.started,
-                "status": status_now(one.run_id, one.status, one.driver),
-            }
+            Recorded(
+                run=one.run_id,
+                task=clip(one.task, 200),
+                bot=one.bot,
+                model=one.model,
+                turns=one.turns,
+                started=one.started,
+                status=status_now(one.run_id, one.status, one.driver),
+            )
             for one in found[:limit]
         ]
 
@@ -251,7 +259,7 @@ class Service:
         shown = lines[:30] + ([f"and {len(lines) - 30} more"] if len(lines) > 30 else [])
         return f"Run {run_id} wants to write:\n" + "\n".join(shown)
 
-    async def run_apply(self, run: str, *, flagged: bool) -> dict[str, Any]:
+    async def run_apply(self, run: str, *, flagged: bool) -> Applied:
         """Write its changes to the folder. Who may say so is decided before."""
         run_id, work = await self._pending(run)
         done = changes.Applied()
@@ -269,12 +277,12 @@ class Service:
         with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
             await anyio.to_thread.run_sync(carry_out)
         cleanup(run_id)
-        return {
-            "run": run_id,
-            "applied": done.paths,
-            "refused": {change.path: change.refused for change in done.refused},
-            "look_first": {change.path: change.flagged for change in done.held},
-        }
+        return Applied(
+            run=run_id,
+            applied=list(done.paths),
+            refused={change.path: change.refused or "" for change in done.refused},
+            look_first={change.path: change.flagged or "" for change in done.held},
+        )
 
     async def _pending(self, run: str) -> tuple[str, list[changes.Pending]]:
         run_id, events = await self._read(run)

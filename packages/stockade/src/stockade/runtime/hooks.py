@@ -13,7 +13,7 @@ from stockade.approval.network import NetworkAsker
 from stockade.approval.remembered import ApprovalFile, Remembered
 from stockade.approval.rules import RuleSet, built_in, with_own
 from stockade.bots.model_profiles import profile_of
-from stockade.core.errors import HookFailed, UsageError
+from stockade.core.errors import HookFailed, UsageError, did_you_mean
 from stockade.core.events import RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.ports import Approver
@@ -98,7 +98,7 @@ def _made(one: str | HookCommand | Hook) -> Hook:
     if isinstance(one, HookCommand):
         return CommandHook(one.name, one.on, one.command, one.timeout)
     if one not in (known := registry.names(GROUP)):
-        hint = f"there are {', '.join(known)}; a command of yours: docs/hooks.md"
+        hint = did_you_mean(one, known, f"there are {', '.join(known)}; a command of yours: docs/hooks.md")
         raise UsageError(f"there is no hook {one!r}", hint)
     try:
         hook = registry.make(GROUP, one)

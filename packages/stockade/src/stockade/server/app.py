@@ -55,7 +55,7 @@ def make_app(served: Served, names: frozenset[str]) -> Any:
     app = Described(
         title="stockade", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json",
         description="LLM agents in sealed sandboxes. Errors are problem+json (RFC 9457) with the way out as `hint`.",
-        generate_unique_id_function=lambda route: route.name,
+        generate_unique_id_function=lambda route: route.name, redirect_slashes=False,
     )  # fmt: skip
     app.state.served = served
     app.include_router(open_to_all)

@@ -338,7 +338,8 @@ class Runs:
                     await factory.start(prepared)
         except Exception as error:  # noqa: BLE001 (of one run; the others go on, and it is on record where it can be)
             live.failed = error
-            say(f"run {run_id}: {error if isinstance(error, StockadeError) else f'{type(error).__name__}: {error}'}")
+            what = f"{error}" if isinstance(error, StockadeError) else f"{type(error).__name__}: {error}"
+            say(f"run {run_id}: {live.parts.redactor.text(what)}")
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(_tidy, run_id, live.layers)
@@ -437,8 +438,10 @@ class Runs:
 
 
 def say(line: str) -> None:
-    """On the server's standard error, in one line whatever it holds."""
-    print(f"stockade: {' '.join(line.split())[:1000]!s}", file=sys.stderr, flush=True)
+    """On the server's standard error, in one line of characters that are seen, whatever it holds."""
+    line = " ".join(line.split())[:1000]
+    shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+    print(f"stockade: {shown}", file=sys.stderr, flush=True)
 
 
 @asynccontextmanager

@@ -1,6 +1,12 @@
 // What all screens share. What comes from a run is put in as text: nothing of it is ever markup.
 export const status = document.getElementById("status");
 
+// The title of the window, and how many runs wait for the user.
+export const head = {
+  text: "Stockade", asks: 0,
+  show(changed) { Object.assign(head, changed); document.title = `${head.asks ? `(${head.asks}) ` : ""}${head.text}`; },
+};
+
 export function el(name, props = {}, ...children) {
   const { data, ...rest } = props;
   const made = Object.assign(document.createElement(name), rest);

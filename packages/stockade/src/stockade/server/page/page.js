@@ -1,4 +1,4 @@
-import { LoggedOut, ago, button, call, el, form, get, list, many, post, say, status } from "./common.js";
+import { LoggedOut, ago, button, call, el, form, get, head, list, many, post, say, status } from "./common.js";
 import { watch } from "./run.js";
 
 const main = document.getElementById("main"), who = document.getElementById("who");
@@ -44,9 +44,9 @@ async function runs(signal) {
     found.append(...answer.runs.map(line));
     shown += answer.runs.length;
     more.replaceChildren(...(answer.next ? [button("More", () => page(answer.next))] : []));
-    empty.replaceChildren(...(shown ? [] : [el("p", {}, asked.size > 1 ? "No run is like that." : "There are no runs yet. ", asked.size > 1 ? null : el("a", { href: "#/new", textContent: "Begin one" }))]));
-    const asks = answer.runs.filter((run) => run.waiting > 0).length;
-    document.title = asks ? `(${asks}) Stockade` : "Stockade";
+    empty.replaceChildren(...(shown ? [] : asked.size > 1 ? [el("p", { textContent: "No run is like that." })] : [
+      el("p", {}, "There are no runs yet. ", el("a", { href: "#/new", textContent: "Begin one" }), "."),
+      el("p", { textContent: "You say what is to be done, and in which folder. A bot works in a sealed sandbox on a copy of it, while you watch; then you review what it changed, file by file, and apply what you like. Until you apply, nothing in the folder changes; afterwards you can undo it." })]));
   }
   let late;
   wanted.oninput = state.onchange = () => { clearTimeout(late); late = setTimeout(() => page().catch(say), 200); };
@@ -62,9 +62,12 @@ async function begin(signal) {
   const model = pick(models), bot = pick(["(the server's)", ...bots]), check = el("input", { placeholder: "pytest -q" });
   const mode = el("select", {}, el("option", { value: "overlay", textContent: "write to a copy, which you review" }), el("option", { value: "ro", textContent: "only read" }));
   const approve = el("select", {}, el("option", { value: "", textContent: "as the server has it" }), el("option", { value: "rules", textContent: "asks, but for what only reads" }), el("option", { value: "ask", textContent: "asks before each action" }));
+  const bound = (name, about, step) => [name, el("input", { type: "number", min: step, step, placeholder: "the server's" }), about];
+  const bounds = [bound("max_turns", "Turns at most", 1), bound("timeout", "Seconds at most", 1), bound("max_cost", "USD at most", 0.01)];
   const key = crypto.randomUUID?.() ?? String(Math.random());
   main.replaceChildren(el("h1", { textContent: "New run" }), form("Begin", async () => {
     const body = { task: task.value, folder: folder.value.trim() || ".", mode: mode.value, model: model.value };
+    body.limits = Object.fromEntries(bounds.filter(([, box]) => box.value).map(([name, box]) => [name, Number(box.value)]));
     if (bot.selectedIndex) body.bot = bot.value;
     if (approve.value) body.approve = approve.value;
     if (check.value.trim()) body.check = [check.value.trim()];
@@ -76,7 +79,8 @@ async function begin(signal) {
   el("fieldset", {}, el("legend", { textContent: "What it may do" }),
     el("label", {}, "With the folder, it may ", mode), el("label", {}, "Before it acts, it ", approve)),
   el("label", {}, "It is done when this succeeds (may be left out) ", check),
-  el("details", {}, el("summary", { textContent: "Bot and model" }), el("label", {}, "Bot ", bot), el("label", {}, "Model ", model))));
+  el("details", {}, el("summary", { textContent: "Bot, model and limits" }), el("label", {}, "Bot ", bot), el("label", {}, "Model ", model),
+    bounds.map(([, box, about]) => el("label", {}, `${about} `, box)))));
   task.focus();
 }
 
@@ -104,21 +108,23 @@ function keys(event) {
   if (event.key === "j" || event.key === "k") links[Math.max(0, Math.min(links.length - 1, at + (event.key === "j" ? 1 : -1)))]?.focus();
   else if (event.key === "n") location.hash = "#/new";
   else if (event.key === "r") location.hash = "#/";
-  else if (event.key === "?") status.textContent = "j, k: next, previous · Enter: open · r: runs · n: new run";
+  else if (event.key === "/") main.querySelector("[type=search]")?.focus();
+  else if (event.key === "a") main.querySelector(".card .first, aside .first")?.focus();
+  else if (event.key === "?") status.textContent = "j, k: next, previous · Enter: open, or do it · a: to what is to be decided · /: search · r: runs · n: new run";
   else return;
   event.preventDefault();
 }
 
 async function show() {
+  const [, where, id, step] = location.hash.split("/").map(decodeURIComponent);
+  if (where === "runs" && id && main.dataset.run === id && step) return document.getElementById(step)?.focus();
   stop.abort();
   stop = new AbortController();
   const { signal } = stop;
   status.textContent = "";
-  document.title = "Stockade";
+  head.show({ text: "Stockade" });
   if (location.hash.startsWith("#login=")) return login(location.hash.slice(7));
-  const [, where, id, step] = location.hash.split("/").map(decodeURIComponent);
   if (where === "login") { who.textContent = ""; return login(); }
-  if (where === "runs" && id && main.dataset.run === id && step) return document.getElementById(step)?.scrollIntoView();
   main.dataset.run = where === "runs" ? id : "";
   const mine = await get("/v1/token", signal);
   who.textContent = mine.name;
@@ -128,7 +134,27 @@ async function show() {
   else await runs(signal);
 }
 
-const shown = () => show().catch((error) => (error instanceof LoggedOut ? login() : say(error)));
+// Whatever is on the screen, the head of the page says which runs wait for the user.
+const asks = document.getElementById("asks");
+async function waiting() {
+  if (!who.textContent) return;
+  const { runs } = await get("/v1/runs?limit=50");
+  const found = runs.filter((run) => run.waiting > 0);
+  asks.hidden = !found.length;
+  asks.textContent = `${many(found.length, "run asks", "runs ask")} you`;
+  if (found.length) asks.href = `#/runs/${encodeURIComponent(found[0].id)}`;
+  head.show({ asks: found.length });
+}
+let lost = false;
+setInterval(async () => {
+  try {
+    await waiting();
+    if (lost) status.textContent = "";
+    lost = false;
+  } catch (error) { lost = true; say(error); }
+}, 3000);
+
+const shown = () => show().then(waiting).catch((error) => (error instanceof LoggedOut ? login() : say(error)));
 addEventListener("hashchange", shown);
 addEventListener("keydown", keys);
 shown();

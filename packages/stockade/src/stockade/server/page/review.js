@@ -19,7 +19,7 @@ export async function review(view, signal) {
     await again();
     status.textContent = [`${many(paths.length, "file")} ${done}`, ...Object.entries(left).map(([name, why]) => `not ${name}: ${why}`)].join(" · ");
   };
-  const box = el("section", { data: { "aria-label": "Review" } });
+  const box = el("section", { data: { "aria-label": "Review" } }), clash = el("div");
   document.querySelector("[aria-label=Review]")?.remove();
   changed.replaceChildren(el("h2", { textContent: "Changes" }));
   if (!files.length) {
@@ -34,7 +34,14 @@ export async function review(view, signal) {
   const chosen = () => [...picked].filter(([, box]) => box.checked).map(([name]) => name);
   const apply = button("", async () => {
     const names = chosen(), whole = names.length === files.length;
-    await decide("apply", () => (whole ? { flagged: true } : { paths: names }), { "If-Match": etag })();
+    const wanted = whole ? { flagged: true } : { paths: names };
+    const retry = (label, how) => button(label, decide("apply", () => ({ ...wanted, ...how }), { "If-Match": etag }));
+    try { await decide("apply", () => wanted, { "If-Match": etag })(); } catch (error) {
+      if (error.status === 412) await again();
+      if (error.status !== 409) throw error;
+      clash.replaceChildren(el("section", { className: "card", data: { "aria-label": "Conflict" } }, el("h3", { textContent: "The folder has changed as well" }), el("p", { textContent: error.message }),
+        el("div", { className: "bar" }, retry("Merge both", { merge: true }), retry("Write the bot's over it", { force: true })), el("p", { className: "quiet", textContent: "Nothing has been written. What cannot be merged is left as it is; an undo takes back either." })));
+    }
   }, { className: "first" });
   const count = () => { apply.textContent = `Apply ${chosen().length} of ${many(files.length, "file")}`; };
   for (const one of picked.values()) one.onchange = count;
@@ -45,18 +52,20 @@ export async function review(view, signal) {
     const all = [...comments].map(([where, text]) => `${where}: ${text}`);
     told.replaceChildren(...(all.length ? [form(`Send ${many(all.length, "comment")} to the bot`, async () => { await post(`${path}/messages`, { text: `About your changes:\n${all.join("\n")}` }); location.reload(); }, el("ul", {}, all.map((text) => el("li", { textContent: text }))))] : []));
   };
+  const ordered = files.toSorted((a, b) => Boolean(b.change.flagged ?? b.change.refused) - Boolean(a.change.flagged ?? a.change.refused));
   put(changed,
     el("p", { textContent: `${many(files.length, "file")}, +${total("added_lines")} −${total("removed_lines")}` }),
-    el("ul", {}, files.map((file) => el("li", {}, el("span", { className: "mono", textContent: `${{ added: "A", deleted: "D", modified: "M" }[file.change.kind] ?? file.change.kind} ${file.path}` }), file.change.flagged && el("span", { className: "warn", textContent: ` ${file.change.flagged}` })))),
+    el("ul", {}, ordered.map((file) => el("li", {}, el("span", { className: "mono", textContent: `${{ added: "A", deleted: "D", modified: "M" }[file.change.kind] ?? file.change.kind} ${file.path}` }), file.change.flagged && el("span", { className: "warn", textContent: ` ${file.change.flagged}` })))),
     masked.length > 0 && el("p", { className: "warn", textContent: `hidden here, and in the files: ${masked.join(", ")}` }),
-    may("approve") && el("div", { className: "bar" }, apply, button("Discard all", async () => { if (confirm("Throw these changes away? The folder stays as it is.")) await decide("discard", () => ({}))(); })), told);
+    may("approve") && el("div", { className: "bar" }, apply, button("Discard all", async () => { if (confirm("Throw these changes away? The folder stays as it is.")) await decide("discard", () => ({}))(); })), clash, told);
   const draw = () => box.replaceChildren(
     el("h2", { textContent: "Review" }), button(sideBySide ? "In line" : "Side by side", () => { sideBySide = !sideBySide; draw(); }),
-    ...files.map((file) => {
+    ...ordered.map((file) => {
       const { change } = file, words = change.refused ?? change.flagged;
       const comment = may("run") && ((line, at) => note(file.path, line, at, comments, ask));
       return el("details", { className: "file", open: files.length < 30 }, el("summary", {}, el("span", { className: "mono", textContent: file.path }), ` ${change.kind} +${change.added_lines} −${change.removed_lines}`, words && el("span", { className: "warn", textContent: ` ${words}` })),
-        may("approve") && el("label", {}, picked.get(file.path), " apply this file"),
+        el("div", { className: "bar" }, may("approve") && el("label", { className: "row" }, picked.get(file.path), " apply this file"),
+          !change.binary && ["added", "modified"].includes(change.kind) && el("a", { href: `${path}/files/${file.path.split("/").map(encodeURIComponent).join("/")}`, target: "_blank", rel: "noopener", textContent: "whole file", data: { "aria-label": `whole file ${file.path}` } })),
         change.binary ? el("p", { textContent: `binary, ${change.size} bytes` }) : file.patch ? diffTable(file.patch, { file, comment }) : el("p", { textContent: change.entry }));
     }));
   draw();
@@ -73,7 +82,7 @@ function note(path, line, at, comments, changed) {
 // A unified patch as a table. `file.colours`: for each line of the patch its pieces, [class, text].
 export function diffTable(patch, { file, comment } = {}) {
   const wide = sideBySide && file, body = el("tbody");
-  let old = 1, now = 1, minus = [], plus = [];
+  let old = 1, now = 1, minus = [], plus = [], head = /^@@ -\d/m.test(patch);
   const number = (value) => { const cell = el("td", { className: "no" }); if (value && comment) { const at = el("button", { type: "button", textContent: value, title: "comment on this line", data: { "aria-label": `comment on line ${value}` } }); at.onclick = () => comment(value, at.closest("tr")); cell.append(at); } else cell.textContent = value ?? ""; return cell; };
   const code = (text, at, className) => el("td", { className }, file?.colours?.[at] ? file.colours[at].map(([kind, piece]) => (kind ? el("span", { className: kind, textContent: piece }) : piece)) : text);
   const side = (one, className, mark) => one ? [number(one.no), el("td", { className }, el("span", { className: "quiet", textContent: mark }), ...code(one.text, one.at, "").childNodes)] : [number(), el("td")];
@@ -84,8 +93,8 @@ export function diffTable(patch, { file, comment } = {}) {
   };
   patch.replace(/\n$/, "").split("\n").forEach((line, at) => {
     const hunk = /^@@ -(\d+)(?:,\d+)? \+(\d+)/.exec(line);
-    if (hunk) { flush(); old = Number(hunk[1]); now = Number(hunk[2]); body.append(el("tr", { className: "hunk" }, el("td", { colSpan: wide ? 4 : 3, textContent: line }))); return; }
-    if (/^(---|\+\+\+) /.test(line) && !body.childElementCount) return;
+    if (hunk) { flush(); head = false; old = Number(hunk[1]); now = Number(hunk[2]); body.append(el("tr", { className: "hunk" }, el("td", { colSpan: wide ? 4 : 3, textContent: line }))); return; }
+    if (head) { if (!/^(diff --git|index|---|\+\+\+) /.test(line)) body.append(el("tr", { className: "hunk" }, el("td", { colSpan: wide ? 4 : 3, textContent: line }))); return; }
     if (line.startsWith("-")) { minus.push({ no: old, text: line.slice(1), at }); old += 1; return; }
     if (line.startsWith("+")) { plus.push({ no: now, text: line.slice(1), at }); now += 1; return; }
     flush();

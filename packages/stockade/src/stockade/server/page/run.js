@@ -1,5 +1,5 @@
 // One run: its steps as they come, what it asks, what it may do, what it changed.
-import { button, el, events, form, get, list, many, post, put, say, size, status, time } from "./common.js";
+import { button, el, events, form, get, head, list, many, post, put, say, size, status, time } from "./common.js";
 import { diffTable, review } from "./review.js";
 
 const FOLD = 20;
@@ -8,7 +8,7 @@ export async function watch(main, id, mine, signal, step) {
   const path = `/v1/runs/${encodeURIComponent(id)}`, may = (scope) => mine.scopes.includes(scope) || mine.scopes.includes("admin");
   const run = await get(path, signal);
   const steps = el("section", { data: { "aria-label": "Steps" } }), asked = el("div", { className: "asked", data: { "aria-live": "assertive" } });
-  const facts = el("div"), changed = el("div"), bar = el("div", { className: "bar" }), state = el("span");
+  const facts = el("div"), changed = el("div"), turns = el("ol", { className: "turns", data: { "aria-label": "Turns" } }), bar = el("div", { className: "bar" }), state = el("span");
   const follow = button("Newest step ↓", () => { steps.lastElementChild?.scrollIntoView({ block: "end" }); }, { hidden: true });
   const words = el("textarea", { rows: 2 });
   const send = form("Send", async () => {
@@ -19,8 +19,9 @@ export async function watch(main, id, mine, signal, step) {
   }, el("label", {}, "Tell the bot (or, when it is over, what to do next) ", words));
   main.replaceChildren(
     el("h1", { textContent: run.task.slice(0, 300) }), el("div", { className: "bar" }, state, bar),
-    el("div", { className: "columns" }, el("div", {}, steps, follow, asked, may("run") && send), el("aside", {}, facts, changed)));
-  const view = { path, may, steps, asked, facts, changed, bar, state, run, usage: { tokens: 0, cost: 0, turns: 0 }, network: [], current: null, cards: new Map() };
+    el("div", { className: "columns" }, el("div", {}, steps, follow, asked, may("run") && send), el("aside", {}, changed, facts,
+      el("details", { open: matchMedia("(min-width: 64rem)").matches }, el("summary", { textContent: "Turns" }), turns))));
+  const view = { path, may, steps, asked, facts, changed, bar, state, run, usage: { tokens: 0, cost: 0, turns: 0 }, network: [], turns, turn: 0, next: "", took: 0, current: null, cards: new Map() };
 
   const atEnd = () => innerHeight + scrollY > document.body.scrollHeight - 160;
   addEventListener("scroll", () => { follow.hidden = atEnd(); }, { signal, passive: true });
@@ -34,28 +35,39 @@ export async function watch(main, id, mine, signal, step) {
   signal.addEventListener("abort", () => clearInterval(timer));
   await refresh();
   const broken = (is) => { status.textContent = is ? "The connection broke; it is tried again." : ""; };
-  let first = true;
-  for await (const batch of events(`${path}/events`, signal, -1, broken)) {
-    const stay = first ? step : atEnd();
+  let first = true, queue = [], late;
+  const flush = () => {  // seldom: each one lays the page out
+    clearTimeout(late);
+    late = undefined;
+    const stay = first ? step : atEnd(), batch = queue;
     first = false;
+    queue = [];
     const made = document.createDocumentFragment();
-    for (const event of batch) { const shown = shownAs(view, event); if (shown) made.append(shown); }
+    for (const event of batch) { const shown = shownAs(view, event); if (shown) { made.append(shown); outlined(view, event, shown); } }
     steps.append(made);
     summary(view);
     if (stay === true) scrollTo(0, document.body.scrollHeight);
+  };
+  signal.addEventListener("abort", () => clearTimeout(late));
+  for await (const batch of events(`${path}/events`, signal, -1, broken)) {
+    queue.push(...batch);
+    late ??= setTimeout(flush, 100);
   }
+  if (signal.aborted) return;
+  flush();
   clearInterval(timer);
   Object.assign(view.run, await get(path, signal));
   controls(view);
   await questions(view, signal);
+  turns.classList.add("over");
   await review(view, signal);
-  if (step) document.getElementById(step)?.scrollIntoView();
+  if (step) document.getElementById(step)?.focus();
 }
 
 function controls({ path, may, bar, state, run }) {
   state.className = `state ${run.status}`;
   state.textContent = run.verified ? `${run.status}, verified` : run.status;
-  document.title = `${run.status === "asking" ? "(1) " : ""}${run.task.slice(0, 40)} · Stockade`;
+  head.show({ text: `${run.task.slice(0, 40)} · Stockade`, asks: Math.max(head.asks, Number(run.status === "asking")) });
   const wanted = ["running", "asking"].includes(run.status) ? ["pause", "cancel"] : run.status === "paused" ? ["resume", "cancel"]
     : ["interrupted", "stopped"].includes(run.status) ? ["resume"] : [];
   if (!may("run") || bar.dataset.wanted === wanted.join()) return;
@@ -141,7 +153,8 @@ function shownAs(view, event) {
   if (type === "action_started") {
     const live = el("pre", { className: "out", data: { tabindex: "0" } });
     let kept = "";
-    const made = step(wanted(event.action.action), live);
+    const { command } = event.action.action;
+    const made = step(command && navigator.clipboard && button("Copy", () => navigator.clipboard.writeText(command), { className: "copy", ariaLabel: "copy the command" }), wanted(event.action.action), live);
     live.hidden = true;
     view.current = {
       append(text) { kept = (kept + text).slice(-40_000); live.hidden = false; live.textContent = kept.split("\n").slice(-FOLD * 2).join("\n"); live.scrollTop = live.scrollHeight; },
@@ -158,19 +171,24 @@ function shownAs(view, event) {
   if (type === "model_answered") {
     const { usage } = event.answer;
     view.usage.turns = event.turn; view.usage.tokens += usage.prompt_tokens + usage.completion_tokens; view.usage.cost += usage.cost;
+    view.took = event.answer.duration_s;
     return null;
   }
   if (type === "answer_understood") {
     const { thought, thoughts, steps, spoken } = event.answer;
     const text = [thought, thoughts?.text, thoughts?.speak].filter(Boolean).join("\n");
     const last = spoken || steps.every((one) => one.action.tool === "finish");
+    view.next = steps.map((one) => short(one.action)).join("; ");
     return text || last ? step(text && el("div", { className: "thought", textContent: text }), last && steps.map((one) => wanted(one.action))) : null;
   }
   if (type === "run_started" || type === "run_resumed") {
     view.started = { ...view.started, ...event };
     return type === "run_started" ? null : note(event.task ? `goes on: ${event.task}` : "goes on");
   }
-  if (type === "sandbox_started") { view.guarantees = event.guarantees; return null; }
+  if (type === "sandbox_started") {
+    view.holds = el("details", {}, el("summary", { textContent: "What holds it" }), el("ul", {}, event.guarantees.map((line) => el("li", { textContent: line }))));
+    return null;
+  }
   if (type === "network_requested") { view.network.push(event); return event.verdict === "refused" ? note(`network refused: ${event.method} ${event.host}:${event.port}: ${event.reason}`, "warn") : null; }
   if (type === "message_injected") return note(`${event.source}: ${event.text}`);
   if (type === "check_finished") return step(el("p", { className: event.passed ? "" : "bad", textContent: `check ${event.passed ? "passed" : "failed"}: ${event.command}` }), !event.passed && observed(event.observation));
@@ -182,6 +200,15 @@ function shownAs(view, event) {
   if (type === "changes_discarded") return note("discarded");
   if (["checkpoint", "model_started", "tools_ready", "programs_started"].includes(type)) return null;
   return step(el("details", {}, el("summary", { textContent: type.replaceAll("_", " ") }), el("pre", { textContent: JSON.stringify(event, null, 2) })));
+}
+
+const short = (action) => `${action.tool === "shell" ? "$" : (action.name ?? action.tool).replaceAll("_", " ")} ${(action.command ?? action.path ?? action.answer ?? action.question ?? "").split("\n")[0].slice(0, 60)}`;
+
+// The first step of a turn has a line in the outline, and a way to begin again behind it.
+function outlined({ path, may, turns, took, next }, { turn }, shown) {
+  if (!turn || turn <= turns.childElementCount) return;
+  const from = button("↩", async () => { const { id } = await (await post(`${path}/rewind`, { turn })).json(); location.hash = `#/runs/${encodeURIComponent(id)}`; }, { title: "a new run from the end of this turn", ariaLabel: `a new run from the end of turn ${turn}` });
+  turns.append(el("li", { value: turn }, el("a", { href: shown.firstChild.href, textContent: next }), el("span", { className: "quiet", textContent: ` ${took.toFixed(1)} s` }), may("run") && from));
 }
 
 // What it may do, in words, and how much of its budget is used.
@@ -198,7 +225,7 @@ function summary(view) {
   put(facts,
     el("h2", { textContent: "What it may do" }),
     list([...policy.folders.map((rule) => [rule.inside, `${rule.host}: ${modes[rule.mode]}`]), ["Network", net], ["Approval", asks], ["Memory", size(policy.limits.memory_bytes)], ["Disk", size(policy.limits.disk_bytes)], ["Sandbox", started.sandbox]]),
-    view.guarantees?.length > 0 && el("details", {}, el("summary", { textContent: "What holds it" }), el("ul", {}, view.guarantees.map((line) => el("li", { textContent: line })))),
+    view.holds,
     el("h2", { textContent: "Used" }),
     used(usage.turns, budget.max_turns || usage.turns || 1, budget.max_turns ? `${usage.turns} of ${budget.max_turns} turns` : many(usage.turns, "turn")),
     budget.max_tokens > 0 ? used(usage.tokens, budget.max_tokens, `${usage.tokens} of ${budget.max_tokens} tokens`) : list([["Tokens", usage.tokens.toLocaleString()]]),

@@ -1,0 +1,96 @@
+"""MCP over this process's standard streams: nothing but the protocol reaches standard output, and whatever a client
+sends is answered.
+"""
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, cast
+
+import anyio
+from mcp.server.mcpserver import MCPServer
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+MAX_LINE_BYTES = 64 << 20
+"""Above the longest arguments that tools take, each character of them escaped."""
+_PIECE = 1 << 16
+_TOO_LONG = f"longer than {MAX_LINE_BYTES >> 20} MiB"
+
+
+async def bounded_lines(descriptor: int) -> AsyncIterator[bytes | None]:
+    """Lines from a descriptor, None for one that is too long.
+
+    No thread waits for it, which would outlive the event loop and hold up the end of the process.
+    """
+    buffer, too_long = bytearray(), False
+    while True:
+        with suppress(PermissionError):  # a file, which never lets wait
+            await anyio.wait_readable(descriptor)
+        if not (data := os.read(descriptor, _PIECE)):
+            break
+        *ended, rest = data.split(b"\n")
+        for piece in ended:
+            buffer += piece
+            yield None if too_long or len(buffer) > MAX_LINE_BYTES else bytes(buffer)
+            buffer, too_long = bytearray(), False
+        buffer += rest
+        if len(buffer) > MAX_LINE_BYTES:
+            buffer, too_long = bytearray(), True
+    if buffer:
+        yield bytes(buffer)
+
+
+def refusal(line: bytes | None) -> JSONRPCError | None:
+    """The answer to what is no message, None for one. Its `id` is null where none can be read."""
+    if line is None:
+        return _error(None, PARSE_ERROR, _TOO_LONG)
+    kind = INVALID_REQUEST, "this is no message of JSON-RPC 2.0"
+    try:
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        if not isinstance(message, JSONRPCNotification) or "id" not in json.loads(line):
+            return None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            kind = PARSE_ERROR, first["msg"]
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return _error(None, *kind)
+    return _error(found.get("id") if isinstance(found, dict) else None, *kind)
+
+
+def _error(number: Any, code: int, message: str) -> JSONRPCError:
+    known = number if isinstance(number, str | int) and not isinstance(number, bool) else None
+    return JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=message))
+
+
+async def serve_stdio(server: MCPServer[Any]) -> None:
+    """Until the client ends its side; what is under way then is cancelled."""
+    lowlevel = server._lowlevel_server  # run_stdio_async, with input that is bounded and answered
+    refused = list[Any]()
+
+    async def messages() -> AsyncIterator[str]:
+        async for line in bounded_lines(sys.stdin.fileno()):
+            if line is not None and not line.strip():
+                continue
+            if (answer := refusal(line)) is not None:
+                await refused[0].send(SessionMessage(answer))
+            elif line is not None:
+                yield line.decode()
+
+    async with stdio_server(stdin=cast("anyio.AsyncFile[str]", messages())) as (received, sent):
+        refused.append(sent)
+        await lowlevel.run(received, sent, lowlevel.create_initialization_options())

@@ -1,0 +1,189 @@
+"""More of the page in a real Chromium: conflicts, what has changed since, outline, keys, limits, weight, odd diffs."""
+
+import gzip
+import re
+
+from playwright.sync_api import Request, Response, expect
+
+from stockade.testing import say
+from tests.server.conftest import asked, until
+from tests.server.test_page import User
+
+TEN = "".join(f"{number}\n" for number in range(10))
+FIRST = say("shell", command="sed -i 's/^0$/zero/' data.csv")
+EVIL = "<script>document.title = 'mine'</script>"
+
+
+def changed(user: User, host: str) -> str:
+    """A run that changed the first of ten lines of data.csv, of which the host's are these by now."""
+    run = user.run(FIRST, "done", data=TEN)
+    until(user.client, run, "end")
+    (user.folder(run) / "data.csv").write_text(host)
+    return run
+
+
+def test_a_conflict_is_merged_or_overwritten(user: User) -> None:
+    for host, how, result in (
+        (TEN.replace("9", "nine"), "Merge both", TEN.replace("9", "nine").replace("0", "zero")),
+        (TEN.replace("0", "nought"), "Write the bot's over it", TEN.replace("0", "zero")),
+    ):
+        run = changed(user, host)
+        page = user.open(run)
+        page.get_by_role("button", name="Apply 1 of 1 file").click()
+        expect(page.get_by_label("Conflict")).to_contain_text("data.csv")
+        assert (user.folder(run) / "data.csv").read_text() == host
+        page.get_by_role("button", name=how).click()
+        expect(page.get_by_role("status")).to_contain_text("1 file applied")
+        assert (user.folder(run) / "data.csv").read_text() == result
+        page.get_by_role("button", name="Undo").click()
+        expect(page.get_by_role("status")).to_contain_text("1 file undone")
+        assert (user.folder(run) / "data.csv").read_text() == host
+
+
+def test_what_cannot_be_merged_stays_and_is_named(user: User) -> None:
+    host = TEN.replace("0", "nought")
+    run = changed(user, host)
+    page = user.open(run)
+    page.get_by_role("button", name="Apply 1 of 1 file").click()
+    page.get_by_role("button", name="Merge both").click()
+    expect(page.get_by_role("status")).to_contain_text("not data.csv:")
+    assert (user.folder(run) / "data.csv").read_text() == host
+
+
+def test_what_was_not_reviewed_is_not_applied(user: User) -> None:
+    """Another window, or a program, had the run go on."""
+    run = user.run(FIRST, "done", say("shell", command="echo 2 > more"), "done", data=TEN)
+    until(user.client, run, "end")
+    page = user.open(run)
+    expect(page.get_by_role("button", name="Apply 1 of 1 file")).to_be_visible()
+    assert user.client.post(f"/v1/runs/{run}/messages", json={"text": "go on"}).status_code == 202
+    until(user.client, run, "end")
+    page.get_by_role("button", name="Apply 1 of 1 file").click()
+    expect(page.get_by_role("button", name="Apply 2 of 2 files")).to_be_visible()
+    expect(page.get_by_role("status")).to_contain_text("not those of that ETag")
+    assert (user.folder(run) / "data.csv").read_text() == TEN
+
+
+def test_lines_that_look_like_a_head_are_lines(user: User) -> None:
+    swap = "sed -i 's/^-- a$/++ b/' data.csv"
+    run = user.run(say("shell", command=swap), "done", data="1\n-- a\n3\n")
+    page = user.open(run)
+    rows = page.get_by_label("Review").locator("tr")
+    expect(rows).to_have_text(["@@ -1,3 +1,3 @@", "111", "2--- a", "2+++ b", "333"])
+
+
+def test_a_file_is_opened_whole_and_as_text(user: User) -> None:
+    run = user.run(say("write_file", path="a b#?%2e&.html", content=EVIL), "done")
+    page = user.open(run)
+    with user.context.expect_page() as opened:
+        page.get_by_role("link", name="whole file").click()
+    file = opened.value
+    expect(file.locator("body")).to_have_text(EVIL)
+    assert file.title() != "mine"
+    assert file.evaluate("document.contentType") == "text/plain"
+
+
+def test_whoever_waits_is_named_on_every_screen(user: User) -> None:
+    run = user.run(say("shell", command="echo 1 > one"), "done", approve="ask")
+    asked(user.client, run)
+    for screen in ("new", "server", ""):
+        user.page.goto(f"{user.stage.url}/#/{screen}")
+        expect(user.page.get_by_role("link", name="1 run asks you")).to_be_visible()
+        expect(user.page).to_have_title("(1) Stockade")
+    user.page.get_by_role("link", name="1 run asks you").click()
+    user.page.get_by_role("button", name="Allow", exact=True).click()
+    expect(user.page.locator(".state")).to_have_text("done")
+    expect(user.page.locator("#asks")).to_be_hidden()
+    expect(user.page).to_have_title(re.compile("^count"))
+
+
+def test_the_outline_leads_to_a_turn_and_back_behind_it(user: User) -> None:
+    steps = [say("shell", command=f"echo {number} > file{number}") for number in range(3)]
+    run = user.run(*steps, "done")
+    page = user.open(run)
+    turns = page.get_by_label("Turns").get_by_role("listitem")
+    expect(turns).to_have_count(4)
+    turns.nth(1).get_by_role("link", name="$ echo 1 > file1").click()
+    expect(page.locator(".step:focus")).to_contain_text("echo 1 > file1")
+    page.get_by_role("button", name="a new run from the end of turn 1", exact=True).click()
+    expect(page).not_to_have_url(re.compile(run))
+    expect(page.locator(".state")).to_have_text("done")
+    expect(page.get_by_label("Review").locator(".file").first).to_contain_text("file0")
+
+
+def test_a_link_to_a_step_does_not_end_the_watching(user: User) -> None:
+    run = user.run(say("shell", command="echo 1 > one"), say("shell", command="echo 2 > two"), "done", approve="ask")
+    page = user.open(run)
+    allow, approval = page.get_by_role("button", name="Allow", exact=True), page.get_by_label("Approval")
+    expect(approval).to_contain_text("one")
+    allow.click()
+    expect(approval).to_contain_text("two")
+    page.get_by_label("Turns").get_by_role("link", name="$ echo 1 > one").click()
+    expect(page.locator(".step:focus")).to_contain_text("$ echo 1 > one")
+    allow.click()
+    expect(page.locator(".state")).to_have_text("done")
+    expect(page.get_by_label("Steps")).to_contain_text("2 files changed")
+
+
+def test_all_by_keys(user: User) -> None:
+    run = user.run(say("shell", command="echo 1 > one"), "done", approve="ask")
+    asked(user.client, run)
+    page = user.page
+    page.goto(f"{user.stage.url}/#/")
+    expect(page.locator(".runs a").first).to_contain_text("asking")
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search")).to_be_focused()
+    page.get_by_label("Search").evaluate("box => box.blur()")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Approval")).to_be_visible()
+    page.keyboard.press("a")
+    expect(page.get_by_role("button", name="Allow", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Apply 1 of 1 file")).to_be_visible()
+    page.keyboard.press("a")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status")).to_contain_text("1 file applied")
+    assert (user.folder(run) / "one").read_text() == "1\n"
+
+
+def test_a_run_has_the_limits_of_the_form(user: User) -> None:
+    page = user.page
+    page.goto(f"{user.stage.url}/#/new")
+    page.get_by_label("What is to be done").fill("count")
+    page.get_by_text("Bot, model and limits").click()
+    page.get_by_label("Turns at most").fill("1")
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator(".state")).to_have_text("stopped")
+    expect(page.locator("aside")).to_contain_text("1 of 1 turns")
+
+
+def test_50_mb_of_output_leave_the_page_at_work(user: User) -> None:
+    run = user.run(say("shell", command="yes 0123456789 | head -c 50000000"), "done")
+    page = user.open(run)
+    expect(page.locator(".state")).to_have_text("done")
+    expect(page.get_by_label("Steps")).to_contain_text(re.compile(r"\d+ bytes left out"))
+    assert page.locator(".out").first.evaluate("place => place.textContent.length") <= 20_000
+    page.get_by_role("button", name=re.compile("Show all")).click()
+    expect(page.get_by_role("button", name=re.compile("Show all"))).to_have_count(0)
+
+
+def test_it_is_light_and_asks_nobody_else(user: User) -> None:
+    sizes, others = dict[str, int](), list[str]()
+
+    def seen(answer: Response) -> None:
+        if answer.request.resource_type in ("document", "script", "stylesheet", "image"):
+            sizes[answer.url] = len(gzip.compress(answer.body()))
+
+    def requested(request: Request) -> None:
+        if not request.url.startswith(user.stage.url):
+            others.append(request.url)
+
+    page = user.window()
+    page.on("response", seen)
+    page.on("request", requested)
+    page.goto(user.stage.url, wait_until="networkidle")
+    expect(page.locator("h1")).to_have_text("Runs")
+    assert len(sizes) >= 5
+    assert sum(sizes.values()) < 100_000
+    assert not others
