@@ -8,7 +8,7 @@ IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 import stockade_sandbox as package
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    if not module.name.startswith("stockade_sandbox.integrations."):  # each needs its framework
+    if not module.name.startswith(("stockade_sandbox.integrations.", "stockade_sandbox.server.alone")):  # need others
         importlib.import_module(module.name)
 print(json.dumps(sorted(sys.modules)))
 """
