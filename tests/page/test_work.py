@@ -97,20 +97,6 @@ def test_whoever_waits_is_named_on_every_screen(user: User) -> None:
     expect(user.page).to_have_title(re.compile("^count"))
 
 
-def test_the_outline_leads_to_a_turn_and_back_behind_it(user: User) -> None:
-    steps = [say("shell", command=f"echo {number} > file{number}") for number in range(3)]
-    run = user.run(*steps, "done")
-    page = user.open(run)
-    turns = page.get_by_label("Turns").get_by_role("listitem")
-    expect(turns).to_have_count(4)
-    turns.nth(1).get_by_role("link", name="$ echo 1 > file1").click()
-    expect(page.locator(".step:focus")).to_contain_text("echo 1 > file1")
-    page.get_by_role("button", name="a new run from the end of turn 1", exact=True).click()
-    expect(page).not_to_have_url(re.compile(run))
-    expect(page.locator(".state")).to_have_text("done")
-    expect(page.get_by_label("Review").locator(".file").first).to_contain_text("file0")
-
-
 def test_a_link_to_a_step_does_not_end_the_watching(user: User) -> None:
     run = user.run(say("shell", command="echo 1 > one"), say("shell", command="echo 2 > two"), "done", approve="ask")
     page = user.open(run)

@@ -1,6 +1,5 @@
 """The page in a real Chromium, as a user: log in, begin, watch, decide, review, apply, undo, come back."""
 
-import json
 import re
 import secrets
 import shutil
@@ -250,56 +249,3 @@ def test_every_screen_is_accessible(user: User, theme: Any, width: int) -> None:
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
         assert page.evaluate(TOO_WIDE) == [], where
-
-
-def test_ten_thousand_events_stay_smooth(user: User) -> None:
-    """Only what is in sight is laid out, and the page answers while they come."""
-    run = user.run(*(say("shell", command=f"echo {number}") for number in range(20)), "done")
-    until(user.client, run, "end")
-    line = user.client.get(f"/v1/runs/{run}").json()
-
-    def many(route: Any) -> None:
-        body, number = list[str](), 0
-        for turn in range(1, 2501):
-            for name, more in (
-                (
-                    "answer_understood",
-                    {
-                        "answer": {
-                            "thought": f"thought {turn}",
-                            "spoken": False,
-                            "thoughts": None,
-                            "steps": [{"action": {"tool": "shell", "command": "x"}}],
-                        }
-                    },
-                ),
-                ("action_started", {"step": 0, "action": {"action": {"tool": "shell", "command": f"echo {turn}"}}}),
-                (
-                    "action_finished",
-                    {
-                        "step": 0,
-                        "words": [],
-                        "observation": {
-                            "kind": "command",
-                            "exit_code": 0,
-                            "chunks": [{"stream": "stdout", "text": "x\n" * 50, "base64": None}],
-                            "timed_out": False,
-                            "truncated_bytes": 0,
-                        },
-                    },
-                ),
-                ("paused", {"duration_s": 1.0}),
-            ):
-                data = json.dumps({"at": 1.0, "type": name, "turn": turn, **more})
-                body.append(f"id: {number}\nevent: {name}\ndata: {data}\n\n")
-                number += 1
-        route.fulfill(body="".join(body) + "event: end\ndata: {}\n\n", content_type="text/event-stream")
-
-    user.page.route("**/events?*", many)
-    user.open(line["id"])
-    expect(user.page.locator("#e9999")).to_be_attached()
-    count, laid_out = user.page.evaluate("""() => { const all = [...document.querySelectorAll(".step")];
-        const seen = all.filter(one => one.firstChild.checkVisibility({contentVisibilityAuto: true}));
-        return [all.length, seen.length]; }""")
-    assert count == 7500
-    assert laid_out < 300
