@@ -152,6 +152,8 @@ SLOW = (
     "tests/docs/test_plugin_example.py",
     "tests/docs/test_tools.py::test_a_program_of",
     "tests/editors/test_deciding.py",
+    "tests/editors/test_hostile.py",
+    "tests/editors/test_sessions.py",
     "tests/editors/test_turns.py",
     "tests/faults/",
     "tests/integrations",

@@ -1,6 +1,8 @@
 """Sessions of an editor: begun, shown again, gone on with, forked, listed and closed; several at once."""
 
 import asyncio
+import json
+import sys
 from typing import Any
 
 import pytest
@@ -50,6 +52,26 @@ async def test_resuming_shows_nothing_again(stand: Stand) -> None:
         assert (editor.calls(), editor.words()) == ({}, "")
         await agent.prompt(session_id=session, prompt=[text_block("go on")])
         assert editor.words() == "2"
+
+
+async def test_a_run_of_the_command_line_is_gone_on_with(stand: Stand) -> None:
+    model = stand.script(shell("echo cli > cli.txt"), finish("ran"), shell("cat cli.txt"), finish("looked"))
+    flags = ("--folder", ".", "--model", model, "--answers", "native", "--quiet", "--apply")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "stockade.cli", "run", "look", *flags,
+        env=stand.environment, cwd=stand.demo, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert (await process.communicate(), process.returncode) == ((b"ran\n", None), 0)
+    async with stand.editor(model=model) as (agent, editor):
+        (found,) = (await agent.list_sessions(cwd=str(stand.demo))).sessions
+        assert (found.title, found.cwd) == ("look", str(stand.demo))
+        await agent.load_session(cwd=str(stand.demo), session_id=found.session_id)
+        assert editor.words() == "ran"
+        assert "applied: 1 change" in [call["title"] for call in editor.calls().values()]
+        await agent.prompt(session_id=found.session_id, prompt=[text_block("again")])
+        assert editor.words() == "ranlooked"
+        await agent.prompt(session_id=found.session_id, prompt=[text_block("/undo")])
+        assert sorted(stand.tree()) == ["data.csv"]
 
 
 async def test_one_that_has_not_begun_is_there_in_its_process(stand: Stand) -> None:
@@ -137,6 +159,22 @@ async def test_a_folder_beside_it_and_servers_of_the_editor(stand: Stand) -> Non
         await agent.prompt(session_id=session.session_id, prompt=[text_block("go")])
         assert "of the other folder" in next(iter(editor.calls().values()))["raw_output"]["output"]
         assert "MCP servers of the editor are not used here: outside" in editor.words()
+
+
+async def test_a_plan_is_shown_as_one(stand: Stand) -> None:
+    thoughts = {"text": "t", "reasoning": "r", "plan": ["look", "count"], "criticism": "c", "speak": "I look"}
+    actions: tuple[dict[str, Any], ...] = ({"tool": "shell", "command": "ls"}, {"tool": "finish", "answer": "ok"})
+    answers = [{"content": json.dumps({"thoughts": thoughts, "action": action})} for action in actions]
+    profile = {"name": "Counter", "role": "an expert for lines", "constraints": ["Do no harm."], "best_practices": []}
+    fast = stand.script({"content": json.dumps(profile)}, name="fast.jsonl")
+    flags = ("--bot", "planner", "--answers", "plan", "--fast-model", fast)
+    async with stand.editor(*answers, flags=flags) as (agent, editor):
+        session = await agent.new_session(cwd=str(stand.demo))
+        await agent.prompt(session_id=session.session_id, prompt=[text_block("go")])
+        plan, *_, last = editor.of("plan")
+        assert [(one.content, one.status) for one in plan.entries] == [("look", "pending"), ("count", "pending")]
+        assert {one.status for one in last.entries} == {"completed"}
+        assert "I look" in editor.words()
 
 
 async def test_a_secret_of_the_environment_is_shown_nowhere(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
