@@ -10,10 +10,10 @@ import anyio
 import anyio.to_thread
 
 from stockade_sandbox.backends.remote.allowed import Allowed, Root
-from stockade_sandbox.backends.remote.client import Address
 from stockade_sandbox.policy import Network
-from stockade_sandbox.server.alone import listen, serve
+from stockade_sandbox.server.alone import serve
 from stockade_sandbox.server.app import App, owners
+from stockade_sandbox.server.listening import listen
 from stockade_sandbox.server.sessions import Sessions
 from tests.support.remote_server import opener
 
@@ -21,7 +21,7 @@ from tests.support.remote_server import opener
 async def main(base: Path, tokens: bytes, keep_s: float, port: int) -> None:
     allowed = Allowed(roots=(Root(path=str(base), mode="rw"),), network=Network(mode="open"), images=True)
     sessions = Sessions(allowed, opener(base), keep_s)
-    app, at = App(sessions, owners(tokens.splitlines())), listen(Address(host="127.0.0.1", port=port))
+    app, at = App(sessions, owners(tokens.splitlines())), listen("127.0.0.1", port)
     async with anyio.create_task_group() as group:
         group.start_soon(serve, app, sessions, at, None, lambda: None)
         print(f"http://127.0.0.1:{at.getsockname()[1]}", flush=True)

@@ -7,8 +7,10 @@ import sys
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
 import stockade_sandbox as package
+server = package.__name__ + ".server."
+others = package.__name__ + ".integrations.", server + "alone", server + "listening"  # a framework's, uvicorn's
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    if not module.name.startswith(("stockade_sandbox.integrations.", "stockade_sandbox.server.alone")):  # need others
+    if not module.name.startswith(others):
         importlib.import_module(module.name)
 print(json.dumps(sorted(sys.modules)))
 """

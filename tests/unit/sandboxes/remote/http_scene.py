@@ -8,8 +8,9 @@ from anyio.abc import SocketAttribute
 
 from stockade_sandbox.backends.remote.allowed import Allowed
 from stockade_sandbox.backends.remote.client import Address
-from stockade_sandbox.server.alone import listen, serve
+from stockade_sandbox.server.alone import serve
 from stockade_sandbox.server.app import App, owners
+from stockade_sandbox.server.listening import listen
 from stockade_sandbox.server.sessions import Sessions
 from tests.unit.sandboxes.remote.helpers import Boxes, Way
 
@@ -34,7 +35,7 @@ class Scene:
 async def scene(allowed: Allowed | None = None, keep_s: float = 30.0) -> AsyncIterator[Scene]:
     boxes, said = Boxes(), list[str]()
     server = Sessions(allowed or Allowed(), boxes.opener, keep_s, said.append)
-    at = listen(Address(host="127.0.0.1", port=0))
+    at = listen("127.0.0.1", 0)
     async with (
         await anyio.create_tcp_listener(local_host="127.0.0.1") as near,
         anyio.create_task_group() as group,

@@ -1,22 +1,17 @@
 """A server of its own: `python -m stockade_sandbox.server.alone --listen 127.0.0.1:8711 --token-file token`."""
 
 import argparse
-import asyncio
 import secrets
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
-import h11
-import uvicorn
 from anyio import to_thread
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from stockade_sandbox.backends.remote import endpoint
 from stockade_sandbox.backends.remote.allowed import Allowed
@@ -27,76 +22,18 @@ from stockade_sandbox.port import OnNetwork, Sandbox
 from stockade_sandbox.processes import BOX, boxes_dir, own_prefix
 from stockade_sandbox.registry import DEFAULT, backend_named, load
 from stockade_sandbox.server.app import App, owners
+from stockade_sandbox.server.listening import listen, make_server
 from stockade_sandbox.server.sessions import KEEP_S, OpenBox, Sessions, to_stderr
 from stockade_sandbox.stoppable import stoppable
 
 PORT = 8711
-HEAD_S = 10
-"""For the head of a request, from its first byte or from the connection on."""
-CONNECTIONS = 1200
-
-
-class Patient(H11Protocol):
-    """Not with whoever opens a connection and sends the head of a request slowly, or never (slowloris)."""
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._forget()
-        elif self._late is None and self.conn.trailing_data[0]:
-            self._expect()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
-        super().connection_lost(exc)
-
-    def _expect(self) -> None:
-        self._late = asyncio.get_running_loop().call_later(HEAD_S, self.transport.close)
-
-    def _forget(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-
-class _Server(uvicorn.Server):
-    """Signals are whoever's that runs it."""
-
-    @contextmanager
-    def capture_signals(self) -> Any:
-        yield
-
-
-def listen(where: Address) -> socket.socket:
-    """UsageError where that is not to be had."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind)
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
-        found.listen(128)
-    except OSError as error:
-        raise UsageError(f"--listen {where}: {error.strerror or error}", "choose another address or port") from None
-    return found
 
 
 async def serve(
     app: App, sessions: Sessions, at: socket.socket, certificate: tuple[Path, Path] | None, ready: Callable[[], None]
 ) -> None:
     """Until cancelled. Then what waits for an answer gets none, and every sandbox ends."""
-    config = uvicorn.Config(
-        app.app, log_config=None, access_log=False, server_header=False, ws="none", http=Patient, loop="asyncio",
-        lifespan="off", limit_concurrency=CONNECTIONS, timeout_keep_alive=30, timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=32_768, proxy_headers=False, log_level="critical",
-        ssl_certfile=certificate[0] if certificate else None, ssl_keyfile=certificate[1] if certificate else None,
-    )  # fmt: skip
-    server = _Server(config)
+    server = make_server(app.app, certificate, last_s=1)
     async with anyio.create_task_group() as group:
         await group.start(sessions.run)
         with anyio.CancelScope(shield=True):  # uvicorn ends in order, not in the middle
@@ -179,7 +116,7 @@ async def _main(given: argparse.Namespace) -> None:
         roots=tuple(endpoint.allowed_root(text) for text in given.allow), network=network, images=given.allow_images
     )
     sessions = Sessions(allowed, own_boxes(given.backend), given.keep)
-    at = listen(where)
+    at = listen(where.host, where.port)
     if endpoint.ensure_token(given.token_file):
         to_stderr(f"made a token: copy {given.token_file} to the other machine")
     app = App(sessions, owners(endpoint.read_tokens(given.token_file)))

@@ -1,5 +1,6 @@
 """`stockade serve` from its settings to its end: record, runs, certificate, socket, and what goes on from before."""
 
+import resource
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,12 +12,14 @@ from stockade.mcp_server.service import Roots
 from stockade.runtime import records
 from stockade.runtime.spec import RunSpec
 from stockade.server.api import Served
-from stockade.server.app import listen, make_app, make_server
+from stockade.server.app import make_app
 from stockade.server.certificate import Certificate, given, self_signed
 from stockade.server.runs import Runs
 from stockade.server.tokens import Tokens
 from stockade.server.uploads import Uploads
+from stockade_sandbox.server.listening import listen, make_server
 
+_FILES = 16_384
 Announce = Callable[[str, str | None, list[str]], None]
 """The address, the fingerprint of a certificate of ours, and the runs that go on."""
 
@@ -44,8 +47,10 @@ async def start(
     if own["behind_proxy"]:
         names.add(own["behind_proxy"].lower())
     app = make_app(Served(runs, tokens, Uploads(store)), frozenset(names))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection is an open file, and so is much of a run
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most if 0 <= most < _FILES else _FILES, most))
     at = listen(host, port)
-    server = make_server(app, certificate)
+    server = make_server(app, (certificate.cert, certificate.key) if certificate else None, last_s=3)
     try:
         with until(lambda: setattr(server, "should_exit", True)):
             async with runs.serving():
