@@ -6,12 +6,13 @@ The SDK's own reader keeps a line of any length, and ends at one that is JSON an
 import json
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import anyio
 
+from stockade.core.lines import bounded_lines
 from stockade.core.text import one_line
 
 MAX_LINE_BYTES = 32 << 20
@@ -24,7 +25,7 @@ class Wire:
     """Implements acp's Transport. `gone` is called once nothing can be written any more."""
 
     def __init__(self, source: int, sink: int, gone: Callable[[], None]) -> None:
-        self._sink, self._gone, self._lines = sink, gone, _lines(source)
+        self._sink, self._gone, self._lines = sink, gone, bounded_lines(source, MAX_LINE_BYTES)
         self._waiting: deque[tuple[bytes, anyio.Event]] = deque()
         self._news = anyio.Event()
         self._lost: OSError | None = None
@@ -88,23 +89,3 @@ class Wire:
 
     async def close(self) -> None:
         """Implements Transport: who made it ends `write`."""
-
-
-async def _lines(descriptor: int) -> AsyncIterator[bytes | None]:
-    """None for one that is too long."""
-    buffer, too_long = bytearray(), False
-    while True:
-        with suppress(PermissionError):  # a file, which never lets wait
-            await anyio.wait_readable(descriptor)
-        if not (data := os.read(descriptor, _PIECE)):
-            break
-        *ended, rest = data.split(b"\n")
-        for piece in ended:
-            buffer += piece
-            yield None if too_long or len(buffer) > MAX_LINE_BYTES else bytes(buffer)
-            buffer, too_long = bytearray(), False
-        buffer += rest
-        if len(buffer) > MAX_LINE_BYTES:
-            buffer, too_long = bytearray(), True
-    if buffer:
-        yield bytes(buffer)

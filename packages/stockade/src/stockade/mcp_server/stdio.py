@@ -3,10 +3,8 @@ sends is answered.
 """
 
 import json
-import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any, cast
 
 import anyio
@@ -23,33 +21,11 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
+from stockade.core.lines import bounded_lines
+
 MAX_LINE_BYTES = 64 << 20
 """Above the longest arguments that tools take, each character of them escaped."""
-_PIECE = 1 << 16
 _TOO_LONG = f"longer than {MAX_LINE_BYTES >> 20} MiB"
-
-
-async def bounded_lines(descriptor: int) -> AsyncIterator[bytes | None]:
-    """Lines from a descriptor, None for one that is too long.
-
-    No thread waits for it, which would outlive the event loop and hold up the end of the process.
-    """
-    buffer, too_long = bytearray(), False
-    while True:
-        with suppress(PermissionError):  # a file, which never lets wait
-            await anyio.wait_readable(descriptor)
-        if not (data := os.read(descriptor, _PIECE)):
-            break
-        *ended, rest = data.split(b"\n")
-        for piece in ended:
-            buffer += piece
-            yield None if too_long or len(buffer) > MAX_LINE_BYTES else bytes(buffer)
-            buffer, too_long = bytearray(), False
-        buffer += rest
-        if len(buffer) > MAX_LINE_BYTES:
-            buffer, too_long = bytearray(), True
-    if buffer:
-        yield bytes(buffer)
 
 
 def refusal(line: bytes | None) -> JSONRPCError | None:
@@ -83,7 +59,7 @@ async def serve_stdio(server: MCPServer[Any]) -> None:
     refused = list[Any]()
 
     async def messages() -> AsyncIterator[str]:
-        async for line in bounded_lines(sys.stdin.fileno()):
+        async for line in bounded_lines(sys.stdin.fileno(), MAX_LINE_BYTES):
             if line is not None and not line.strip():
                 continue
             if (answer := refusal(line)) is not None:
