@@ -23,7 +23,7 @@ def client(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Client]:
 
 class Wire:
     """Between a client and the server: each connection is cut, as by a network that fails, when so many bytes came
-    from the server, and some more each time. `cuts`: how often that was.
+    from the server, and some more each time, but never so many as a run has. `cuts`: how often that was.
     """
 
     def __init__(self, url: str, most: int) -> None:
@@ -42,7 +42,7 @@ class Wire:
                 threading.Thread(target=self._carry, args=(near,), daemon=True).start()
 
     def _carry(self, near: socket.socket) -> None:
-        left = self._most * (1 + self.cuts)
+        left = min(4500, self._most * (1 + self.cuts))
         with near, socket.create_connection(self._to) as far:
             up = threading.Thread(target=_up, args=(near, far))
             up.start()

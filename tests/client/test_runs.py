@@ -222,17 +222,17 @@ def test_the_same_awaited(stage: Stage) -> None:
     anyio.run(work)
 
 
-@pytest.mark.parametrize("most", [700, 2000, 5000])
+@pytest.mark.parametrize("most", [700, 2000, 4500])
 def test_a_connection_that_is_cut_again_and_again_loses_and_repeats_nothing(stage: Stage, most: int) -> None:
     token = stage.token(f"cut{most}")
     wire = Wire(stage.url, most)
     try:
-        with Client(stage.url, token) as straight, Client(wire.url, token) as client:
+        with Client(stage.url, token) as straight, Client(wire.url, token, patience_s=5) as client:
             run = straight.start("t", folder=".", model=stage.script(f"cut{most}", *STEPS, DONE))
             seen = list(client.attach(run.id).events())
             assert seen == list(run.events())
             assert isinstance(seen[-1], RunFinished)
-            assert wire.cuts
+            assert wire.cuts > 1
     finally:
         wire.close()
 

@@ -151,7 +151,6 @@ class Connection:
                         self._answered = True
                         await _check(answer)
                         async for event in httpx2.EventSource(answer, _MAX_EVENT_BYTES):
-                            wait.over()
                             if event.event == "end":
                                 return
                             if event.event != "output":
@@ -160,6 +159,7 @@ class Connection:
                                 if number != last + 1:
                                     raise ServerFailed(f"{self.server} left out event {last + 1} of {path}")
                                 last = number
+                            wait.over()
                             yield last, event.event, event.data
                 lost = self._unavailable("the connection ended before the events did")
             except TooManyRequests as error:
