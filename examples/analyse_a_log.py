@@ -14,4 +14,4 @@ with tempfile.TemporaryDirectory() as place:
     log.write_text("compiling a.c\ncompiling b.c\nb.c:7: error: 'count' undeclared\nmake: *** [b.o] Error 1\n")
     bot = LogAnalysisBot(model=os.environ.get("STOCKADE_MODEL", "auto"))
     result = bot.run(str(log), user_prompt="It worked yesterday.")
-print(result.result if result.status else f"no answer: {result.error}")
+print(result.answer if result else f"no answer: {result.error}")

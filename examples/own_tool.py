@@ -18,4 +18,4 @@ SHOUT = ToolDefinition(
 
 bot = ReadingBot(model=os.environ.get("STOCKADE_MODEL", "auto"), additional_tools=[SHOUT])
 result = bot.run("Say hello with the tool shout, and answer with what it printed.")
-print(result.result if result.status else f"no answer: {result.error}")
+print(result.answer if result else f"no answer: {result.error}")

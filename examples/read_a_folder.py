@@ -12,4 +12,4 @@ DEMO = Path(__file__).parent / "demo"
 
 bot = ReadingBot(model=os.environ.get("STOCKADE_MODEL", "auto"), folder=DEMO)
 result = bot.run("How many lines has data.csv?", max_iterations=8)
-print(result.result if result.status else f"no answer: {result.error}")
+print(result.answer if result else f"no answer: {result.error}")

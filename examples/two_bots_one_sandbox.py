@@ -13,5 +13,5 @@ MODEL = os.environ.get("STOCKADE_MODEL", "auto")
 with Sandbox(folder=Path(__file__).parent / "demo") as box:
     for task in ("Sort data.csv into sorted.csv", "What is the first line of sorted.csv?"):
         result = Bot(model=MODEL, sandbox=box).run(task, max_iterations=8)
-        print(result.result if result.status else f"no answer: {result.error}")
+        print(result.answer if result else f"no answer: {result.error}")
     print([line[6:] for line in box.diff().splitlines() if line.startswith("+++ b/")])

@@ -15,7 +15,7 @@ with tempfile.TemporaryDirectory() as place:
     bot = WritingBot(model=os.environ.get("STOCKADE_MODEL", "auto"), folder=Folder(work, "overlay"))
     result = bot.run("Write the number of lines of data.csv into count.txt", timeout=600, max_iterations=20)
     print(result.diff)
-    if result.status:
+    if result:
         print("applied:", *result.apply())
     else:
         print("thrown away:", result.error)

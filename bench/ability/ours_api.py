@@ -15,7 +15,7 @@ def main(max_turns: int, words: str, folder: str) -> None:
             {
                 "reason": result.reason,
                 "status": "done" if result.reason == "finish" else "stopped",
-                "answer": result.result,
+                "answer": result.answer,
                 "turns": result.turns,
                 "usage": result.usage.model_dump(),
                 "malformed": sum(event.type == "answer_unreadable" for event in result.events),

@@ -41,7 +41,7 @@ def test_a_result_is_that_of_a_run_here(stage: Stage, client: Client) -> None:
     events = list[object]()
     result = client.run("count", folder=".", on_event=events.append, check="test -f count.txt")
     assert isinstance(result, RunResult)
-    assert (result.status, result.verified, result.result, result.error) == (True, True, "3 lines", None)
+    assert (bool(result), result.verified, result.answer, result.error) == (True, True, "3 lines", None)
     assert tuple(events) == result.events
     assert isinstance(result.events[0], RunStarted)
     assert isinstance(result.events[-1], RunFinished)
@@ -60,7 +60,7 @@ def test_a_result_is_that_of_a_run_here(stage: Stage, client: Client) -> None:
 def test_a_folder_of_this_machine_is_sent_and_its_changes_are_read(client: Client, tmp_path: Path) -> None:
     (tmp_path / "data.csv").write_text("a\nb\n")
     run = client.start("count", upload=tmp_path)
-    assert run.result().status
+    assert run.result()
     assert run.read_file("count.txt") == "2\n"
     reviewed = run.diff()
     assert [one.path for one in reviewed.files] == ["count.txt"]
@@ -95,7 +95,7 @@ def test_words_steer_and_follow(stage: Stage, client: Client) -> None:
     number = asked(run).number
     assert run.message("be quick") == "steer"
     assert run.approve(number, scope="session").status in ("running", "asking")
-    assert run.result().status
+    assert run.result()
     assert run.message("more") == "task"
     run.approve(asked(run).number)
     assert {change.path for change in run.result().changes} == {"count.txt", "more.txt"}
@@ -115,7 +115,7 @@ def test_a_run_is_cancelled_resumed_and_gone_back_in(stage: Stage, client: Clien
         run.cancel()
     assert info.value.status == 409
     run.resume()
-    assert run.result().status
+    assert run.result()
     other = run.rewind(0)
     assert other.id != run.id
     assert other.cancel().status == "stopped"
@@ -267,7 +267,7 @@ def test_a_server_that_does_not_go_on_with_the_run_says_so(own: Stage) -> None:
         with pytest.raises(Conflict, match="was cut off"):
             run.result()
         run.resume()
-        assert run.result().status
+        assert run.result()
 
 
 def test_a_server_that_stays_away_is_an_error_in_the_end(own: Stage) -> None:
@@ -289,7 +289,7 @@ def test_a_certificate_of_the_servers_own_is_known_by_its_fingerprint(own: Stage
     said = (own.path / "stderr").read_text()
     fingerprint = next(line.split()[-1] for line in said.splitlines() if "SHA-256" in line)
     with Client(own.url, token, fingerprint=fingerprint) as client:
-        assert client.run("count", folder=".").status
+        assert client.run("count", folder=".")
     with Client(own.url, token, ca=own.path / "STATE" / "stockade" / "serve" / "cert.pem") as client:
         assert client.bots()
     with Client(own.url, token) as client, pytest.raises(ServerUnavailable, match="not trusted"):

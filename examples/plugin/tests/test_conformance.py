@@ -153,7 +153,7 @@ def test_all_of_it_from_python(folder: Path) -> None:
     model.info = model.info.model_copy(update={"enforces_schema": True})
     bot = WritingBot(folder=folder, model=model, tools=[count_words], hooks=[NoLockFiles()], sandbox="offline")
     result = bot.run("count")
-    assert (result.status, result.result, result.changes) == (True, "3", ())
+    assert (bool(result), result.answer, result.changes) == (True, "3", ())
     seen = [one.observation for one in result.log if one.observation is not None]
     assert [(one.kind, getattr(one, "by", None), getattr(one, "text", None)) for one in seen] == [
         ("refused", "no_lock_files", None),
@@ -162,9 +162,9 @@ def test_all_of_it_from_python(folder: Path) -> None:
 
 
 def test_model_and_protocol_by_name_from_python(folder: Path) -> None:
-    assert (Bot(folder=folder, model="parrot/wc -l < data.csv").run("count").result or "").endswith("\n2")
+    assert (Bot(folder=folder, model="parrot/wc -l < data.csv").run("count").answer or "").endswith("\n2")
     said = '<call>{"tool": "finish", "answer": "two"}</call>'
-    assert Bot(folder=folder, model=f"parrot/{said}", answers="call-tag").run("count").result == "two"
+    assert Bot(folder=folder, model=f"parrot/{said}", answers="call-tag").run("count").answer == "two"
 
 
 def test_the_bot_cannot_write() -> None:

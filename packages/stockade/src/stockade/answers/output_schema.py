@@ -16,7 +16,7 @@ from stockade.core.actions import Answer, Finish, Step
 from stockade.core.errors import UsageError
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
 from stockade.core.ports import AnswerProtocol
-from stockade.core.text import one_line
+from stockade.core.text import one_line, under
 from stockade.core.tools import Offered
 from stockade.loop.hooks import EndRun, Hook, HookContext, SendBack
 from stockade.paths import read_regular
@@ -169,8 +169,7 @@ class SchemaAnswers:
         return self.inner.name
 
     def instructions(self, tools: Sequence[Offered]) -> str:
-        schema = json.dumps(self.schema, ensure_ascii=False)
-        return f"{self.inner.instructions(tools)}\nThe answer at the end is JSON that fits this JSON schema: {schema}"
+        return f"{self.inner.instructions(tools)}\n{under(self.schema)}"
 
     def listing(self, tools: Sequence[Offered]) -> str:
         return self.inner.listing(tools)

@@ -1,16 +1,17 @@
 """What a run came to, for whoever started it from Python."""
 
-import json
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import anyio
+from pydantic import TypeAdapter, ValidationError
 
 from stockade import changes
 from stockade.changes import Pending
-from stockade.core.actions import Action, Observation
+from stockade.core.actions import Action, Finish, Observation
 from stockade.core.data import Data
+from stockade.core.errors import UsageError
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -21,7 +22,9 @@ from stockade.core.events import (
     MessageInjected,
     RunEvent,
     RunFinished,
+    RunResumed,
     RunStarted,
+    Status,
 )
 from stockade.core.messages import Usage
 from stockade.core.ports import Reviewer, RunStore
@@ -34,7 +37,7 @@ T = TypeVar("T")
 
 
 class Exchange(Data):
-    """One thing that was said or done, in order. `who`: the model, the sandbox, or Stockade itself."""
+    """One thing that was said or done, in order. `who`: the user, the model, the sandbox, or Stockade itself."""
 
     turn: int
     who: str
@@ -45,13 +48,14 @@ class Exchange(Data):
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`status`: True when done, and the check passed where there was one. `error`: why not, else None.
-    `changed_tests`: of a verified run, what the bot changed of the files that test runners obey.
+    """True when it is done, and the check passed where there was one. `status` is how it ended, `error` why not well,
+    else None. `value`: what the answer holds where it had to fit a schema or a type, and does. `changed_tests`: of a
+    verified run, what the bot changed of the files that test runners obey.
     """
 
     run_id: str
-    status: bool
-    result: str | None
+    status: Status
+    answer: str | None
     error: str | None
     verified: bool | None
     reason: str
@@ -61,14 +65,14 @@ class RunResult:
     changed_tests: tuple[str, ...] = ()
     layers: tuple[FolderLayer, ...] = ()
     store: str | None = None
+    value: Any = None
     events: tuple[RunEvent, ...] = field(default=(), repr=False)
     redactor: Redactor = field(default=EXACT, repr=False)
+    is_up: Callable[[], bool] = field(default=bool, repr=False)
+    """Whether its sandbox still is."""
 
-    @property
-    def data(self) -> Any:
-        """Of a run with `output_schema` that is done, what the answer holds; else None."""
-        fits = any(isinstance(event, RunStarted) and event.output_schema is not None for event in self.events)
-        return json.loads(self.result) if fits and self.status and self.result else None
+    def __bool__(self) -> bool:
+        return self.error is None
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -76,13 +80,13 @@ class RunResult:
 
         LayerLost when what it wrote is not on this machine any more and nobody decided on it; so do `diff` and `apply`.
         """
-        work = self._pending(sandboxes.reviewer())
+        work = self._pending(self._reviewer())
         return tuple(change for one in work for change in one.changes)
 
     @property
     def diff(self) -> str:
         """The changes as a unified diff, to be read: what is hidden is masked in it, unchanged in the files."""
-        reviewer = sandboxes.reviewer()
+        reviewer = self._reviewer()
         work = self._pending(reviewer)
         diffs = (reviewer.unified_diff(one.layer, change) for one in work for change in one.changes)
         return "".join(map(self.redactor.text, diffs))
@@ -94,7 +98,7 @@ class RunResult:
         nothing of that folder written, when a file has other content there than the run met: unless `force` writes over
         it, or `merge` merges both sides; what it cannot merge stays among `changes`.
         """
-        done, reviewer = changes.Applied(), sandboxes.reviewer()
+        done, reviewer = changes.Applied(), self._reviewer()
         try:
             work = self._pending(reviewer)
             changes.apply(reviewer, work, done, flagged=flagged, force=force, merge=merge, record=self._keep)
@@ -108,14 +112,19 @@ class RunResult:
 
         What was edited since stays, unless `force`. Blocks.
         """
-        reviewer = sandboxes.reviewer()
+        reviewer = self._reviewer()
         return tuple(changes.move(reviewer, self.layers, back=True, force=force, record=self._keep).paths)
 
     def discard(self) -> None:
-        """Throw the changes away."""
+        """Throw the changes away. UsageError while its sandbox is up, which shows them to the bot."""
+        if self.is_up():
+            raise UsageError("the sandbox of this run is still up", "discard it behind `with bot:`")
         self._record(ChangesDiscarded(at=records.SystemClock().now()))
         changes.discard(sandboxes.reviewer(), self.layers)
         cleanup(self.run_id)
+
+    def _reviewer(self) -> Reviewer:
+        return sandboxes.reviewer(up=self.is_up())
 
     def _pending(self, reviewer: Reviewer) -> list[Pending]:
         if any(layer.is_lost for layer in self.layers):
@@ -139,16 +148,34 @@ class RunResult:
         return anyio.run(work)
 
 
-def result_of(run_id: str, events: Iterable[RunEvent], store: str | None, redactor: Redactor = EXACT) -> RunResult:
-    """The result of a run's record, which ends with its end."""
+def result_of(
+    run_id: str,
+    events: Iterable[RunEvent],
+    store: str | None,
+    redactor: Redactor = EXACT,
+    wanted: Any = Any,
+    is_up: Callable[[], bool] = bool,
+) -> RunResult:
+    """The result of a run's record, or of the part of it since it went on, which ends with its end. `wanted`: the type
+    of its value.
+    """
     seen = tuple(events)
     finished = next(event for event in reversed(seen) if isinstance(event, RunFinished))
-    status = finished.status == "done" and finished.verified is not False
+    is_good = finished.status == "done" and finished.verified is not False
+    value, error = None, None if is_good else error_of(finished)
+    if is_good and finished.answer is not None and is_data(seen):
+        try:
+            value = TypeAdapter(wanted).validate_json(finished.answer)
+        except ValidationError as wrong:
+            why = "; ".join(one["msg"] for one in wrong.errors(include_url=False, include_input=False))
+            error = f"the answer fits the schema and is no {getattr(wanted, '__name__', wanted)}: {why}"
     return RunResult(
         run_id=run_id,
-        status=status,
-        result=finished.answer,
-        error=None if status else error_of(finished),
+        status=finished.status,
+        answer=finished.answer,
+        error=error,
+        value=value,
+        is_up=is_up,
         verified=finished.verified,
         reason=finished.reason,
         turns=finished.turns,
@@ -160,6 +187,15 @@ def result_of(run_id: str, events: Iterable[RunEvent], store: str | None, redact
         events=seen,
         redactor=redactor,
     )
+
+
+def is_data(events: Iterable[RunEvent]) -> bool:
+    """Whether the last answer had to fit a schema."""
+    schema = None
+    for event in events:
+        if isinstance(event, RunStarted) or (isinstance(event, RunResumed) and event.output_schema is not None):
+            schema = event.output_schema
+    return bool(schema)
 
 
 def error_of(finished: RunFinished) -> str:
@@ -176,11 +212,16 @@ def error_of(finished: RunFinished) -> str:
 
 
 def log_of(events: Iterable[RunEvent]) -> Iterable[Exchange]:
-    """Every exchange between model and sandbox, in order."""
+    """Every exchange in order: the user's tasks, the model's thoughts, actions and answers, what the sandbox said."""
     for event in events:
         match event:
+            case RunStarted(task=str() as task) | RunResumed(task=str() as task):
+                yield Exchange(turn=0, who="user", text=task)
             case AnswerUnderstood():
                 yield Exchange(turn=event.turn, who="model", text=event.answer.thought or "")
+                for step in event.answer.steps:
+                    if isinstance(step.action, Finish):
+                        yield Exchange(turn=event.turn, who="model", action=step.action)
             case AnswerUnreadable():
                 yield Exchange(turn=event.turn, who="stockade", text=f"unreadable answer: {event.message}")
             case ActionStarted():

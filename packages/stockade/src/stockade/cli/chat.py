@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from stockade.cli import flags, slash
 from stockade.cli.resume import continued
 from stockade.cli.run import ask_for_toolchain, carry_out, read_task
-from stockade.cli.talk import Talk, WhileUp
+from stockade.cli.talk import Talk
 from stockade.cli.ui import review
 from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.failures import say
@@ -28,8 +28,9 @@ from stockade.cli.ui.review import Decider
 from stockade.cli.ui.safe import one_line, some
 from stockade.cli.ui.summary import usage_facts
 from stockade.core.errors import StockadeError, UsageError, did_you_mean
-from stockade.core.events import ChangesApplied, ChangesUndone, MessageInjected, RunEvent, RunFinished
+from stockade.core.events import MessageInjected, RunEvent, RunFinished
 from stockade.core.ports import Model, RunStore
+from stockade.loop.conversation import DECIDED
 from stockade.loop.state import fold
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.factory import Prepared
@@ -40,10 +41,6 @@ from stockade.runtime.settings import Settings
 
 HINT = "Enter sends · Alt-Enter: another line · Tab completes · /help · Ctrl-D leaves"
 BUSY = "what you type is told to the bot before its next turn · Ctrl-C interrupts it"
-_DECIDED: dict[type[RunEvent], str] = {
-    ChangesApplied: "Your changes were accepted: they are in the user's folder now.",
-    ChangesUndone: "The user took what was applied out of their folder again; here it is still as you left it.",
-}
 
 
 @dataclass(slots=True)
@@ -222,7 +219,7 @@ class Chat(Talk):
         """To the bot, of what became of its changes since."""
         told, self._decisions = self._decisions[-1:], []
         at, turn = SystemClock().now(), finished.turns + 1
-        return [MessageInjected(at=at, turn=turn, source="resume", text=_DECIDED[type(one)]) for one in told]
+        return [MessageInjected(at=at, turn=turn, source="resume", text=DECIDED[type(one)]) for one in told]
 
     async def decide(self, ask: Callable[[Decider, list[review.Pending]], str | None]) -> Sequence[RunEvent] | None:
         """`ask` decides on the changes, in a thread, while the sandbox stands still; what goes on record then."""
@@ -252,9 +249,8 @@ class Chat(Talk):
         if not work:
             say("there are no changes to decide on")
             return None
-        return ask(
-            Decider(self.watch.run_id, self.watch.renderer.console, WhileUp(caches=False), self.record, line), work
-        )
+        reviewer = sandboxes.reviewer(up=True)
+        return ask(Decider(self.watch.run_id, self.watch.renderer.console, reviewer, self.record, line), work)
 
     def work(self) -> list[review.Pending]:
         """What is changed and nobody decided on. Blocks."""
@@ -266,7 +262,7 @@ class Chat(Talk):
 
     def record(self, event: RunEvent) -> None:
         super().record(event)
-        if type(event) in _DECIDED:
+        if type(event) in DECIDED:
             self._decisions.append(event)
 
     async def cost(self) -> list[str]:

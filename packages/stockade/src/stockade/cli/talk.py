@@ -41,14 +41,6 @@ from stockade.runtime import sandboxes
 from stockade.runtime.factory import Prepared, check_task
 from stockade.runtime.images import check_sees, read_images
 from stockade.runtime.records import SystemClock
-from stockade_sandbox.overlay import Review
-
-
-class WhileUp(Review):
-    """Decides on the layers of a sandbox that is up: they are removed when it has ended."""
-
-    def discard(self, layer: object) -> None:
-        """Not yet."""
 
 
 class Talk:
@@ -117,7 +109,7 @@ class Talk:
         if finished.answer:
             self.watch.answer(finished.answer)
         while task := await to_thread.run_sync(
-            self._in_thread, partial(decide, self.watch, WhileUp(caches=False), self.record)
+            self._in_thread, partial(decide, self.watch, sandboxes.reviewer(up=True), self.record)
         ):
             if events := self._go_on(finished, task):
                 return events

@@ -116,7 +116,8 @@ class RunResumed(Event):
     Otherwise `budget` is the bounds of the whole run from here on. What was used between this event and the one before
     it is nobody's time. `lost`: folders of which what was written before is gone, and it goes on without. `hooks`:
     those that are on from here. `live`: in the sandbox that is up, with its shell. `images` come with the task.
-    `network`: what can be reached from here; None in a record that does not say: what could be.
+    `network`: what can be reached from here; None in a record that does not say: what could be. `output_schema`: what
+    the answer has to fit from here, None what it had to; an empty one is words again.
     """
 
     type: Literal["run_resumed"] = "run_resumed"
@@ -130,6 +131,7 @@ class RunResumed(Event):
     lost: tuple[str, ...] = ()
     hooks: tuple[str, ...] = ()
     network: Network | None = None
+    output_schema: dict[str, Any] | None = None
     live: bool = False
 
 

@@ -2,9 +2,12 @@
 thinking aloud that a server leaves in an answer. Pure.
 """
 
+import json
 import re
 import secrets
 import unicodedata
+from collections.abc import Mapping
+from typing import Any
 
 from stockade_sandbox.policy import Network
 
@@ -46,6 +49,11 @@ def reachable(network: Network) -> str:
         return "no network"
     shown = ", ".join(network.hosts[:_SHOWN_HOSTS]) + (", ..." if len(network.hosts) > _SHOWN_HOSTS else "")
     return "a network by HTTP and TLS" + (f" (only {shown})" if network.mode == "allow" else "")
+
+
+def under(schema: Mapping[str, Any]) -> str:
+    """That the answer has to fit a JSON schema, in words for the model."""
+    return f"The answer at the end is JSON that fits this JSON schema: {json.dumps(schema, ensure_ascii=False)}"
 
 
 def is_text(value: str) -> bool:

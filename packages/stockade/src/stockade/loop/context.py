@@ -30,6 +30,7 @@ from stockade.core.events import (
 )
 from stockade.core.messages import Message, ModelAnswer, Reasoning, Role, joined
 from stockade.core.ports import AnswerProtocol
+from stockade.core.text import under
 from stockade.core.tools import ToolSpec
 from stockade.loop.observe import changed, describe, whole_prompt
 
@@ -132,7 +133,7 @@ class Context:
                 self._append(_Entry(Message(role="user", content=event.task, images=event.images)))
                 self._task = event.task
             case RunResumed() if event.task is not None:
-                new = Message(role="user", content=f"New task: {event.task}", images=event.images)
+                new = Message(role="user", content=_next_task(event), images=event.images)
                 self._append(_Entry(new))
             case ToolsReady():
                 self._list_tools(event.tools)
@@ -353,6 +354,14 @@ def _size(message: Message) -> int:
     """In bytes: a token is at least one, and about four in every script."""
     text = message.content if not message.tool_calls else _text(message)
     return len(text.encode(errors="surrogatepass")) + len(message.images) * IMAGE_TOKENS * CHARS_PER_TOKEN
+
+
+def _next_task(event: RunResumed) -> str:
+    """With what its answer has to be, where that is something else than before."""
+    if event.output_schema is None:
+        return f"New task: {event.task}"
+    form = under(event.output_schema) if event.output_schema else "The answer at the end is in words again."
+    return f"New task: {event.task}\n{form}"
 
 
 def _about(step: Step) -> str:

@@ -13,7 +13,15 @@ import anyio
 
 from stockade.core.actions import Unknown
 from stockade.core.errors import SandboxDied, SandboxFailed, UsageError
-from stockade.core.events import ActionFinished, RunEvent, RunFinished, RunResumed, RunStarted
+from stockade.core.events import (
+    ActionFinished,
+    ChangesApplied,
+    ChangesUndone,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
 from stockade.core.messages import Image
 from stockade.core.ports import Clock, Sandbox
 from stockade.loop.ending import FORESEEN, INTERRUPTED, Ending, close, failed
@@ -28,6 +36,11 @@ Next = Callable[[RunFinished], Awaitable[Sequence[RunEvent]]]
 """Shows the user how the bot has ended; what goes on record then, and is asked again until that is a RunResumed;
 nothing: the run is over."""
 Do = Callable[[RunStarted], Awaitable[Ending]]
+DECIDED: dict[type[RunEvent], str] = {
+    ChangesApplied: "Your changes were accepted: they are in the user's folder now.",
+    ChangesUndone: "The user took what was applied out of their folder again; here it is still as you left it.",
+}
+"""What became of its changes, in words for a bot whose sandbox is up."""
 _WHY = "the user interrupted this command; the shell is as it was before it"
 
 
@@ -116,5 +129,7 @@ def follow_up(
 def effective(started: RunStarted, resumed: RunResumed) -> RunStarted:
     """What holds for the rest of the run."""
     policy = started.policy if resumed.network is None else replace(started.policy, network=resumed.network)
-    changed = {"budget": resumed.budget, "check": resumed.check, "model": resumed.model, "policy": policy}
+    schema = started.output_schema if resumed.output_schema is None else resumed.output_schema or None
+    changed = {"budget": resumed.budget, "check": resumed.check, "model": resumed.model, "policy": policy,
+               "output_schema": schema}  # fmt: skip
     return started.model_copy(update={**changed, "task": resumed.task or started.task})

@@ -32,7 +32,7 @@ from stockade.core.events import (
 from stockade.core.secrets import without_marks
 from stockade.core.text import reachable
 from stockade.loop.context import Context
-from stockade.loop.conversation import effective
+from stockade.loop.conversation import DECIDED, effective
 from stockade.loop.record import Record
 from stockade.loop.run import Dependencies, run_to_completion
 from stockade.loop.state import RunState
@@ -46,6 +46,11 @@ _CUT: dict[StopReason, str] = {
     "loop": "The run was stopped as the same action gave the same result again and again; it goes on now.",
     "gave_up": "The run was stopped as you had given up; it goes on now.",
     "unreadable": "The run was stopped as your answers held no action; it goes on now.",
+}
+_DECIDED: dict[type[RunEvent], str] = {
+    ChangesApplied: "Your changes were accepted: they are in the folder now.",
+    ChangesUndone: "Your changes were taken back: the folder is as it was before them.",
+    ChangesDiscarded: "Your changes were thrown away: the folder is as it was before them.",
 }
 _FAILED = "The run was cut by a failure that was not yours, and goes on now."
 
@@ -68,7 +73,8 @@ async def resume(history: Sequence[RunEvent], resumed: RunResumed, parts: Depend
     started = effective(first_event(history), resumed)
     network = started.policy.network
     changed = "" if network == last_network(history) else f"What you can reach from now on: {reachable(network)}."
-    again = _Again(parts, record, why, in_flight is not None, decided(history), resumed.lost, pending, changed)
+    was_cut = in_flight is not None
+    again = _Again(parts, record, why, was_cut, decided(history), resumed.lost, pending, changed, resumed.live)
     return await run_to_completion(started, parts, record, again.begin)
 
 
@@ -96,16 +102,12 @@ def _cut(history: Sequence[RunEvent]) -> str:
     return _CUT.get(reason, _FAILED)
 
 
-def decided(history: Sequence[RunEvent]) -> str | None:
-    """What the user has done with the changes since the run was last under way, in words for the bot."""
+def decided(history: Sequence[RunEvent]) -> type[RunEvent] | None:
+    """What the user has done with the changes since the run was last under way."""
     for event in reversed(history):
         match event:
-            case ChangesApplied():
-                return "Your changes were accepted: they are in the folder now."
-            case ChangesUndone():
-                return "Your changes were taken back: the folder is as it was before them."
-            case ChangesDiscarded():
-                return "Your changes were thrown away: the folder is as it was before them."
+            case ChangesApplied() | ChangesUndone() | ChangesDiscarded():
+                return type(event)
             case RunFinished() | RunResumed() | RunStarted():
                 return None
             case _:
@@ -128,19 +130,22 @@ class _Again:
     record: Record
     why: str
     was_cut: bool
-    decided: str | None
+    decided: type[RunEvent] | None
     lost: tuple[str, ...]
     pending: Finish | None
     network: str
     """What can be reached from now on, where that is something else."""
+    live: bool
+    """The sandbox was up all the time."""
 
     async def begin(self) -> Finish | None:
         state = self.record.state
-        lines = [self.why, await self._shell(state), self._files(state), self.network]
-        turn = state.turns + 1
-        text = " ".join(line for line in lines if line)
+        shell = "" if self.live else await self._shell(state)
+        text = " ".join(line for line in (self.why, shell, self._files(state), self.network) if line)
         await self._keep(state)
-        await self.record.add(MessageInjected(at=self.parts.clock.now(), turn=turn, source="resume", text=text))
+        if text:
+            turn = state.turns + 1
+            await self.record.add(MessageInjected(at=self.parts.clock.now(), turn=turn, source="resume", text=text))
         return self.pending
 
     async def _keep(self, state: RunState) -> None:
@@ -172,7 +177,7 @@ class _Again:
                 " again before you go on."
             )
         if self.decided is not None:
-            return self.decided
+            return (self.live and DECIDED.get(self.decided)) or _DECIDED[self.decided]
         if self.was_cut and any(layer.strategy != "direct" for layer in state.layers):
             return "What the interrupted action may have written to the folder was taken back."
         return ""

@@ -79,7 +79,7 @@ async def _still_verified(ending: Ending, parts: Dependencies, record: Record) -
 
 async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, again: ResumeHook | None) -> Ending:
     """Sandbox first: a policy that cannot be held is refused before the model is asked anything."""
-    async with recorded(record, parts.sandbox, parts.network), parts.sandbox as sandbox:
+    async with recorded(record, parts.sandbox, parts.network), parts.entered or parts.sandbox as sandbox:
         now = parts.clock.now()
         await record.add(
             SandboxStarted(at=now, backend=sandbox.backend, layers=sandbox.layers, guarantees=sandbox.guarantees)

@@ -151,6 +151,8 @@ class Dependencies:
     """With a user who may go on when the bot has ended."""
     open_sandbox: OpenSandbox | None = None
     """Another sandbox, for a bot that needs one."""
+    entered: AbstractAsyncContextManager[Sandbox] | None = None
+    """The sandbox, where it stays up after this run."""
 
 
 def hooks_in(started: RunStarted, parts: Dependencies, record: Record, account: Account) -> Hooks:

@@ -26,6 +26,7 @@ from stockade.core.messages import ModelInfo
 from stockade.core.ports import AnswerProtocol, Model, OnEvent, OnProgress, OnText, RunStore, Sandbox
 from stockade.core.secrets import EXACT, Redactor, build_redactor, redact_callbacks
 from stockade.core.tool_plan import ToolContext, ToolPlan
+from stockade.loop.conversation import effective
 from stockade.loop.pause import Pause, PausingPrompt
 from stockade.loop.resume import resume
 from stockade.loop.run import Dependencies, run
@@ -42,7 +43,7 @@ from stockade.runtime.judging import judge_of
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.policy import make_policy
 from stockade.runtime.records import SystemClock, new_run_id
-from stockade.runtime.resume import resumed_event, sandbox_again
+from stockade.runtime.resume import last_snapshots, resumed_event, sandbox_again
 from stockade.runtime.sandboxes import (
     forget,
     is_far,
@@ -175,17 +176,22 @@ class _Build:
 
     async def again(self, record: Recorded) -> Prepared:
         """Of a record: what the run is, it says; whether it may go on is asked first."""
-        started, state, bot = record.started, fold(record.history), bot_of(record.started)
-        resumed = resumed_event(self.spec, record, state, check_task(self.spec.task) if self.spec.task else "")
+        started, state, objects = record.started, fold(record.history), self.spec.objects
+        bot = objects.bot.bot if objects.bot is not None else bot_of(started)
+        resumed = resumed_event(self.spec, bot, record, state, check_task(self.spec.task) if self.spec.task else "")
         images = await to_thread.run_sync(read_images, self.spec.attach)
         if images and not resumed.task:
             raise UsageError("--attach shows an image beside a task, and none is given", 'stockade run -c "..."')
         plan = await self._plan(self.spec.tool, started.policy, again=True)
-        sandbox, names, restore = await sandbox_again(started, state, self.on_progress)
+        if objects.sandbox is None:
+            sandbox, names, restore = await sandbox_again(started, state, self.on_progress)
+        else:
+            sandbox = objects.sandbox[0]
+            names, restore = last_snapshots(state, len(sandbox.layers)), None
         model, name, note = await self._model()
         if (skip := getattr(model, "skip", None)) is not None:
             skip(state.turns + state.helpers_turns)  # a script goes on where it was
-        parts = self._parts(started, bot, plan, sandbox, model, model.info, names)
+        parts = self._parts(effective(started, resumed), bot, plan, sandbox, model, model.info, names)
         if isinstance(parts.approver, Authoriser):
             parts.approver.ran(one.action.action for one in record.history if isinstance(one, ActionStarted))
         unsure, hooks = check_sees(images, model.info, name), tuple(hook.name for hook in parts.hooks)

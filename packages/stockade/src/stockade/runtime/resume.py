@@ -15,6 +15,7 @@ from typing import Any
 from anyio import to_thread
 
 from stockade import __version__, changes
+from stockade.answers.output_schema import read_schema
 from stockade.core.budget import Budget, exhausted
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunResumed, RunStarted
@@ -22,6 +23,7 @@ from stockade.core.ports import OnProgress, RunStore, Sandbox
 from stockade.core.secrets import hidden_names, restore_secrets
 from stockade.core.tool_plan import IN_PROCESS
 from stockade.loop.resume import branch, first_event, last_network, up_to
+from stockade.loop.run_context import Bot
 from stockade.loop.state import RunState, fold
 from stockade.loop.verify import OpenSandbox
 from stockade.paths import run_dir
@@ -38,7 +40,18 @@ from stockade_sandbox.policy import Policy, parse_network
 from stockade_sandbox.results import FolderLayer
 
 RULES = ("loop_repeats", "small_models")
-CHANGEABLE = ("max_turns", "timeout", "max_tokens", "max_cost", *RULES, "model", "check", "attach", "net")
+CHANGEABLE = (
+    "max_turns",
+    "timeout",
+    "max_tokens",
+    "max_cost",
+    *RULES,
+    "model",
+    "check",
+    "attach",
+    "net",
+    "output_schema",
+)
 """What a run may go on with another value of."""
 _MORE = {
     "turns": "give it more: --max-turns N",
@@ -77,6 +90,7 @@ def spec_of(
         "fallback": tuple(started.options.get("fallback", ())),
         "task": task,
         "attach": (),
+        "output_schema": None,
         "bot": started.bot,
         "model": now.model,
         "answers": started.answers,
@@ -126,13 +140,13 @@ def _last_resumed(history: Sequence[RunEvent]) -> RunResumed | None:
     return next((event for event in reversed(history) if isinstance(event, RunResumed)), None)
 
 
-def resumed_event(spec: RunSpec, record: Recorded, state: RunState, task: str) -> RunResumed:
+def resumed_event(spec: RunSpec, bot: Bot, record: Recorded, state: RunState, task: str) -> RunResumed:
     """How the run goes on, but for its model's full name and its hooks. UsageError when there is nothing to go on with,
     LayerLost where what it wrote is gone and nobody said to go on without.
     """
     run_id = record.started.run_id
     done = state.finished is not None and state.finished.status == "done"
-    bot_of(record.started).check_resume(record.started, {*record.changed, *(("task",) if task else ())}, done=done)
+    bot.check_resume(record.started, {*record.changed, *(("task",) if task else ())}, done=done)
     if not task and done:
         raise UsageError(f"run {run_id} is done", f'give it a new task: stockade runs resume {run_id} "..."')
     budget = make_budget(spec, Budget())
@@ -150,6 +164,8 @@ def resumed_event(spec: RunSpec, record: Recorded, state: RunState, task: str) -
         budget=budget,
         check=spec.check,
         network=record.started.policy.network,
+        output_schema=read_schema(spec.output_schema) if spec.output_schema else None,
+        live=spec.objects.sandbox is not None,
         lost=tuple(layer.host for layer in result.layers if layer.is_lost) if result.wrote else (),
     )
 
@@ -171,7 +187,7 @@ def _branch_layers(parent: RunStarted, events: Sequence[RunEvent], run_id: str) 
     """New layers beside the parent's, with its snapshots, which going on brings the folders to."""
     state = fold(events)
     old = state.layers
-    names = _snapshots(state, len(old))
+    names = last_snapshots(state, len(old))
     for layer, name in zip(old, names, strict=True):
         if name is not None and not Path(layer.layer or "", "layer.json").exists():
             raise UsageError(
@@ -187,7 +203,7 @@ def _branch_layers(parent: RunStarted, events: Sequence[RunEvent], run_id: str) 
     return fresh
 
 
-def _snapshots(state: RunState, count: int) -> tuple[str | None, ...]:
+def last_snapshots(state: RunState, count: int) -> tuple[str | None, ...]:
     """The last snapshot of each of `count` layers on record, None where there is none."""
     files = state.checkpoint.files if state.checkpoint else ()
     return (*files, *[None] * (count - len(files)))
@@ -237,7 +253,7 @@ async def sandbox_again(
     base, policy, backend = run_dir(started.run_id), started.policy, started.sandbox
     if is_far(backend):  # its folders are not here, and written directly
         return await prepare_sandbox(policy, backend, base, on_progress), (), None
-    layers, names = state.layers, _snapshots(state, len(policy.folders) + len(policy.lent))
+    layers, names = state.layers, last_snapshots(state, len(policy.folders) + len(policy.lent))
     restoring = partial(_to_snapshots, started.run_id, backend)
     there = [layer.layer is not None and not layer.is_lost for layer in layers]  # before new ones take their places
     if layers and not any(layer.is_lost for layer in layers):
@@ -266,7 +282,7 @@ def bring_back(history: Sequence[RunEvent]) -> bool:
         return False
     if not started.driver.startswith(IN_PROCESS) and not bot_of(started).loops:
         return False  # no snapshot of its files was ever taken
-    names = _snapshots(state, len(state.layers))
+    names = last_snapshots(state, len(state.layers))
     work = [
         (layer, name, None)
         for layer, name in zip(state.layers, names, strict=True)

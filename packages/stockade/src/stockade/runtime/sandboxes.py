@@ -90,9 +90,16 @@ def sweep_backends(names: Sequence[str] = ()) -> list[str]:
     return removed
 
 
-def reviewer(*, caches: bool = False) -> Reviewer:
-    """Of what bots wrote; without `caches` what tools keep for themselves is left out."""
-    return Review(caches=caches)
+class WhileUp(Review):
+    """Decides on the layers of a sandbox that is up: they are removed when it has ended."""
+
+    def discard(self, layer: object) -> None:
+        """Not yet."""
+
+
+def reviewer(*, caches: bool = False, up: bool = False) -> Reviewer:
+    """Of what bots wrote; without `caches` what tools keep for themselves is left out. `up`: the sandbox still is."""
+    return (WhileUp if up else Review)(caches=caches)
 
 
 def sandbox_on(policy: Policy, backend: str, base: Path, layers: Sequence[FolderLayer]) -> Sandbox:

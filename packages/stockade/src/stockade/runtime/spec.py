@@ -66,10 +66,10 @@ class Recorded:
 class Objects:
     """What a program passes as objects, where the command line has names.
 
-    `sandbox`: one that stays up, with its policy. `policy`: for a new one, in place of the settings'. `model` is taken
-    at its word: nothing is tried with it. `tools` and `hooks` come on top of those of the settings. `record`: the run
-    is none that begins (runtime/resume.py makes the whole of its RunSpec). `run_id`: of one that begins, where who asks
-    for it has named it already.
+    `sandbox`: one that is up and stays so, with its policy. `policy`: for a new one, in place of the settings'. `model`
+    is taken at its word: nothing is tried with it. `tools` and `hooks` come on top of those of the settings. `record`:
+    the run is none that begins (runtime/resume.py makes the whole of its RunSpec). `run_id`: of one that begins, where
+    who asks for it has named it already.
     """
 
     def __init__(
@@ -86,6 +86,10 @@ class Objects:
     ) -> None:
         self.bot, self.model, self.sandbox, self.policy = bot, model, sandbox, policy
         self.tools, self.hooks, self.record, self.run_id = tools, hooks, record, run_id
+
+    def but(self, **changed: object) -> "Objects":
+        """The same, but for these."""
+        return Objects(**{**vars(self), **changed})
 
 
 class NotOneOf(ValueError):
