@@ -1,15 +1,15 @@
-"""A model to talk to; the conversation is kept until you clear it.
+"""A model to talk to, as in Microbots; the conversation is kept until you clear it.
 
 python examples/talk.py
 """
 
 import os
 
-from stockade import LLM
+from stockade.microbots import LLM
 
-llm = LLM(os.environ.get("STOCKADE_MODEL", "auto"), system_prompt="Answer in one sentence.", temperature=0.0)
-print(llm.ask("What is a stockade?"))
-print(llm.ask("And what is it made of?"))
+llm = LLM("Answer in one sentence.", os.environ.get("STOCKADE_MODEL", "auto"), temperature=0.0)
+print(llm.ask("What is a stockade?").thoughts)
+print(llm.ask("And what is it made of?").thoughts)
 print(len(llm.messages), "messages")
 llm.clear_history()
 print(len(llm.messages), "message left")

@@ -63,7 +63,10 @@ EXAMPLES: dict[str, tuple[tuple[str, ...], str]] = {
         (say("sub_task", task="count"), COUNT, DONE, DONE, DONE),
         "12 lines\n['count.txt'] in 2 turns of the boss\n",
     ),
-    "talk.py": (("A fence.", "Of wood."), "A fence.\nOf wood.\n5 messages\n1 message left\n"),
+    "talk.py": (
+        tuple(json.dumps({"task_done": True, "thoughts": said, "command": ""}) for said in ("A fence.", "Of wood.")),
+        "A fence.\nOf wood.\n5 messages\n1 message left\n",
+    ),
 }
 """What a scripted model answers to each, and what it prints."""
 

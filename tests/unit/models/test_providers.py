@@ -122,6 +122,8 @@ def test_azure() -> None:
     place = {"AZURE_OPENAI_ENDPOINT": "https://me.openai.azure.com/"}
     with pytest.raises(UsageError, match=r"me.openai.azure.com needs a key.*AZURE_OPENAI_API_KEY"):
         address_of("azure", place, "gpt")
+    token = address_of("azure", place | {"AZURE_OPENAI_AD_TOKEN": "t"}, "gpt")
+    assert token.headers == {"Authorization": "Bearer t"}
     found = address_of("azure", place | {"AZURE_OPENAI_API_KEY": "k"}, "gpt")
     assert (found.base_url, found.query) == ("https://me.openai.azure.com/openai/v1", "")
     assert found.headers == {"api-key": "k"}

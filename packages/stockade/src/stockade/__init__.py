@@ -19,8 +19,7 @@ if TYPE_CHECKING:
         ShellBot,
         WritingBot,
     )
-    from stockade.api.environment import Environment, Execution, Folder
-    from stockade.api.llm import LLM
+    from stockade.api.folder import Folder
     from stockade.api.results import Exchange, RunResult
     from stockade.client.blocking import Client
     from stockade.client.runs import AsyncClient
@@ -42,11 +41,8 @@ _WHERE = {
     "PlannerBot": "api.bots",
     "ReadingBot": "api.bots",
     "WritingBot": "api.bots",
-    "Execution": "api.environment",
-    "Folder": "api.environment",
+    "Folder": "api.folder",
     "Sandbox": "stockade_sandbox",
-    "Environment": "api.environment",
-    "LLM": "api.llm",
     "Exchange": "api.results",
     "RunResult": "api.results",
     "Policy": "stockade_sandbox",
@@ -55,16 +51,13 @@ _WHERE = {
     "tool": "tools.function",
 }
 __all__ = [
-    "LLM",
     "AsyncClient",
     "BossBot",
     "Bot",
     "BrowsingBot",
     "Client",
     "CoderBot",
-    "Environment",
     "Exchange",
-    "Execution",
     "Folder",
     "LogAnalysisBot",
     "PlannerBot",

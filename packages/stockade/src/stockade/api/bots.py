@@ -16,7 +16,7 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from pydantic import TypeAdapter
 
-from stockade.api.environment import Folder
+from stockade.api.folder import Folder
 from stockade.api.live import Conversation, LiveSandbox, forget_unchanged, together
 from stockade.api.results import RunResult, is_data, result_of
 from stockade.approval.approver import Authoriser, Question
@@ -369,9 +369,9 @@ class LogAnalysisBot(Bot):
         **options: Any,
     ) -> RunResult:
         """`task` is the path of the log. `user_prompt` is context: data, not orders. `run` takes the same."""
-        log = await to_thread.run_sync(_log, task)
+        log = await to_thread.run_sync(log_path, task)
         copies = (*options.pop("copy", ()), str(log))
-        words = log_task(log.name, user_prompt)
+        words = log_task(f"/copied/{log.name}", user_prompt)
         return await super().arun(words, timeout or 300.0, max_iterations or 20, copy=copies, **options)
 
 
@@ -428,16 +428,16 @@ class PlannerBot(Bot):
         return super()._spec(task, given).model_copy(update={"granted": self._granted})
 
 
-def _log(path: str) -> Path:
+def log_path(path: str) -> Path:
     log = Path(path).expanduser().absolute()
     if not log.is_file():
         raise UsageError(f"{log}: there is no such log")
     return log
 
 
-def log_task(name: str, user_prompt: str | None) -> str:
-    """The task for the log /copied/NAME. The person's words are fenced, so that they cannot pass for instructions."""
-    task = f"Find out why this failed. The log is /copied/{name}."
+def log_task(path: str, user_prompt: str | None) -> str:
+    """The task for the log, which is there inside. The person's words are fenced: they cannot pass for instructions."""
+    task = f"Find out why this failed. The log is {path}."
     if user_prompt is None or not user_prompt.strip():
         return task
     fence = hashlib.sha256(user_prompt.encode(errors="replace")).hexdigest()[:12]

@@ -90,8 +90,8 @@ PROVIDERS: Mapping[str, Provider] = {
     "openai": Provider(url=f"https://{OPENAI_HOST}/v1", url_variables=("OPENAI_BASE_URL",), version="",
                        key_variables=("OPENAI_API_KEY",), key="away"),
     "azure": Provider(url_variables=("AZURE_OPENAI_ENDPOINT",), version="/openai/v1", key="always",
-                      key_variables=("AZURE_OPENAI_API_KEY",), key_header="api-key", dialect=_STRICT,
-                      native_tools=True),
+                      key_variables=("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"), key_header="api-key",
+                      dialect=_STRICT, native_tools=True),
     "anthropic": Provider(url="https://api.anthropic.com", url_variables=("ANTHROPIC_BASE_URL",), version="",
                           key_variables=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), key="away",
                           key_header="x-api-key", native_tools=True),
@@ -184,7 +184,7 @@ def address_of(provider: str, environment: Mapping[str, str] = os.environ, name:
         )
     if key is None and (row.key == "always" or (row.key == "away" and not is_near(url))):
         raise UsageError(f"{urlsplit(url).hostname or url} needs a key", f"set {row.key_variables[0]}")
-    as_bearer = key is None or row.key_header == "Authorization" or variable == "ANTHROPIC_AUTH_TOKEN"
+    as_bearer = key is None or row.key_header == "Authorization" or (variable or "").endswith("_TOKEN")
     address = Address(
         base_url=with_version(_ollama_url(url) if provider == "ollama" else url, row.version),
         api_key=key,

@@ -3,6 +3,7 @@
 Microbots' own tool files are read as well: their keys are other names for ours.
 """
 
+import hashlib
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -199,12 +200,13 @@ class ProjectSetup(Data):
 
 
 class ToolDefinition(Data):
-    """A tool in Python, with Microbots' names; each command is bash, or several in a list.
+    """A tool in Python, with Microbots' names; each command is bash, or several in a list. UsageError for what is none.
 
-    `hosts`: whom installing may ask: by default this machine's package sources, PyPI and npm's registry.
+    `hosts`: whom installing may ask: by default this machine's package sources, PyPI and npm's registry. One without a
+    `name` is called by what it says.
     """
 
-    name: str = Field(pattern=NAME)
+    name: str = Field(default="", pattern=rf"^$|{NAME}")
     installation_command: Commands = ()
     verification_command: Commands = ()
     usage_instructions: str = ""
@@ -213,6 +215,15 @@ class ToolDefinition(Data):
     uninstallation_command: Commands = ()
     environment: dict[str, str] = Field(default_factory=dict)
     hosts: tuple[str, ...] = ("apt", "pypi", "npm")
+
+    def __init__(self, **given: Any) -> None:
+        try:
+            super().__init__(**given)
+        except ValidationError as error:
+            raise UsageError(f"this is no tool: {wrong_words(error)}") from None
+        if not self.name:
+            said = hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+            object.__setattr__(self, "name", f"tool-{said[:8]}")
 
     def tool(self) -> CommandTool:
         return CommandTool(
