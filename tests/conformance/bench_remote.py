@@ -1,4 +1,4 @@
-"""A sandbox of another process, reached over loopback, under the conformance suite."""
+"""A sandbox of another process, reached over HTTP on loopback, under the conformance suite."""
 
 import os
 import signal
@@ -8,20 +8,21 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
+from stockade_sandbox.backends.remote.http import HttpSandbox
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork, Sandbox
 from tests.conformance.bench_bubblewrap import BubblewrapBench, descendants
 
 ROOT = Path(__file__).parents[2]
-TOKEN = b"a token that is long enough for a test, and known to both"
+TOKEN = "a-token-that-is-long-enough-for-a-test-and-known-to-both"
+OTHER_TOKEN = "another-token-that-is-long-enough-and-somebody-elses"
 
 
 @contextmanager
-def serving(base: Path, keep_s: float = 60.0, port: int = 0) -> Iterator[tuple["subprocess.Popen[bytes]", Address]]:
-    """The process and where it listens."""
+def serving(base: Path, keep_s: float = 60.0, port: int = 0) -> Iterator[tuple["subprocess.Popen[bytes]", str]]:
+    """The process and its address."""
     token = base / "token"
-    token.write_bytes(TOKEN)
+    token.write_text(f"{TOKEN}\n{OTHER_TOKEN}\n")
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.support.remote_server", str(base), str(token), str(keep_s), str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, process_group=0,
@@ -29,7 +30,7 @@ def serving(base: Path, keep_s: float = 60.0, port: int = 0) -> Iterator[tuple["
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        yield process, Address(host="127.0.0.1", port=int(process.stdout.readline()))
+        yield process, process.stdout.readline().decode().strip()
     finally:
         process.stdin.close()
         process.wait(60)
@@ -39,13 +40,13 @@ def serving(base: Path, keep_s: float = 60.0, port: int = 0) -> Iterator[tuple["
 class RemoteBench(BubblewrapBench):
     """`base` holds the folder, the copies and the server's layers."""
 
-    def __init__(self, folder: Path, base: Path, process: "subprocess.Popen[bytes]", address: Address) -> None:
+    def __init__(self, folder: Path, base: Path, process: "subprocess.Popen[bytes]", url: str) -> None:
         super().__init__(folder, base)
-        self._process, self._address = process, address
+        self._process, self._url = process, url
 
     @asynccontextmanager
     async def make(self, policy: Policy, on_network: OnNetwork | None = None) -> AsyncIterator[Sandbox]:
-        sandbox = RemoteSandbox(policy, self._address, TOKEN)
+        sandbox = HttpSandbox(policy, self._url, TOKEN, restarts=False)
         sandbox.on_network = on_network
         async with sandbox:
             yield sandbox

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from stockade.core.errors import SandboxDied
-from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
+from stockade_sandbox.backends.remote.http import HttpSandbox
 from stockade_sandbox.policy import FolderRule, Policy
 from tests.conformance.bench_bubblewrap import descendants
 from tests.conformance.bench_remote import ROOT, TOKEN, serving
@@ -22,15 +22,15 @@ pytestmark = pytest.mark.anyio
 CLIENT = """
 import sys, anyio
 from stockade_sandbox.policy import FolderRule, Policy
-from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
+from stockade_sandbox.backends.remote.http import HttpSandbox
 
-async def main(port, folder, token):
+async def main(url, folder, token):
     policy = Policy(folders=(FolderRule(host=folder, mode="rw"),))
-    async with RemoteSandbox(policy, Address(host="127.0.0.1", port=port), token) as box:
+    async with HttpSandbox(policy, url, token) as box:
         print("open", flush=True)
         await box.run("touch begun; sleep 300")
 
-anyio.run(main, int(sys.argv[1]), sys.argv[2], open(sys.argv[3], "rb").read())
+anyio.run(main, sys.argv[1], sys.argv[2], open(sys.argv[3]).readline().strip())
 """
 
 
@@ -70,9 +70,9 @@ async def there(path: Path) -> None:
     await until(path.exists, 60)
 
 
-def client(address: Address, base: Path) -> "subprocess.Popen[bytes]":
+def client(url: str, base: Path) -> "subprocess.Popen[bytes]":
     """Another process with a sandbox over there, which is open when this returns."""
-    arguments = [str(address.port), str(base / "work"), str(base / "token")]
+    arguments = [url, str(base / "work"), str(base / "token")]
     process = subprocess.Popen([sys.executable, "-c", CLIENT, *arguments], stdout=subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None
     assert process.stdout.readline() == b"open\n"
@@ -81,8 +81,8 @@ def client(address: Address, base: Path) -> "subprocess.Popen[bytes]":
 
 
 async def test_a_killed_server_is_the_death_of_its_sandboxes(base: Path) -> None:
-    with serving(base) as (process, address):
-        async with RemoteSandbox(policy(base), address, TOKEN, patience_s=1.0) as box:
+    with serving(base) as (process, url):
+        async with HttpSandbox(policy(base), url, TOKEN, patience_s=1.0) as box:
             async with anyio.create_task_group() as group:
 
                 async def fatal() -> None:
@@ -100,33 +100,33 @@ async def test_a_killed_server_is_the_death_of_its_sandboxes(base: Path) -> None
 
 
 async def test_a_server_that_comes_back_says_that_the_sandbox_is_gone(base: Path) -> None:
-    with serving(base) as (process, address):
-        async with RemoteSandbox(policy(base), address, TOKEN, patience_s=60.0) as box:
+    with serving(base) as (process, url):
+        async with HttpSandbox(policy(base), url, TOKEN, patience_s=60.0, restarts=False) as box:
             assert (await box.run("echo here")).stdout == b"here\n"
             os.kill(process.pid, signal.SIGKILL)
             process.wait(60)
-            with serving(base, port=address.port) as (_, again):
-                assert again == address
+            with serving(base, port=int(url.rpartition(":")[2])) as (_, again):
+                assert again == url
                 with pytest.raises(SandboxDied, match="started anew"):
                     await box.run("echo after")
 
 
 async def test_a_killed_client_leaves_nothing_over_there(base: Path) -> None:
-    with serving(base, keep_s=0.5) as (process, address):
-        other = client(address, base)
+    with serving(base, keep_s=0.5) as (process, url):
+        other = client(url, base)
         await there(base / "work" / "begun")
         started = below(process.pid)
         other.kill()
         other.wait(60)
         await gone(started)
         assert not list((base / "layers").iterdir())
-        async with RemoteSandbox(policy(base), address, TOKEN) as box:
+        async with HttpSandbox(policy(base), url, TOKEN) as box:
             assert (await box.run("ls")).stdout == b"begun\n"
 
 
 async def test_a_server_that_stands_still_for_a_while_loses_nothing(base: Path) -> None:
-    with serving(base) as (process, address):
-        async with RemoteSandbox(policy(base), address, TOKEN) as box:
+    with serving(base) as (process, url):
+        async with HttpSandbox(policy(base), url, TOKEN) as box:
             os.kill(process.pid, signal.SIGSTOP)
             found: list[bytes] = []
 
@@ -147,12 +147,12 @@ async def test_a_server_that_stands_still_for_a_while_loses_nothing(base: Path) 
 
 def test_nothing_is_left_of_a_server_that_ends(base: Path) -> None:
     before = descendants()
-    with serving(base) as (_, address):
+    with serving(base) as (_, url):
 
         async def use() -> None:
-            async with RemoteSandbox(policy(base), address, TOKEN) as box:
+            async with HttpSandbox(policy(base), url, TOKEN) as box:
                 await box.run("sleep 300 & echo begun")
 
         anyio.run(use)
-    assert isinstance(address, Address)
+    assert url
     assert descendants() <= before

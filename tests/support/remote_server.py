@@ -1,6 +1,6 @@
-"""A sandbox server in a process of its own, for tests: bubblewrap, whose proxy finds every name on loopback.
+"""A sandbox server over HTTP in a process of its own, for tests: bubblewrap, whose proxy finds every name on loopback.
 
-python -m tests.support.remote_server BASE TOKEN_FILE KEEP_S [PORT]      says its port on stdout, ends with stdin
+python -m tests.support.remote_server BASE TOKEN_FILE KEEP_S [PORT]      says its address on stdout, ends with stdin
 """
 
 import sys
@@ -11,12 +11,15 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from stockade.core.ports import OnNetwork, Sandbox
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.backends.remote.allowed import Allowed, Root
-from stockade_sandbox.backends.remote.server import OpenBox, Server
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.policy import Network, Policy
+from stockade_sandbox.port import OnNetwork, Sandbox
+from stockade_sandbox.server.alone import serve
+from stockade_sandbox.server.app import App, owners
+from stockade_sandbox.server.listening import listen
+from stockade_sandbox.server.sessions import OpenBox, Sessions
 from tests.support.site import to_loopback
 
 
@@ -36,15 +39,15 @@ def opener(base: Path) -> OpenBox:
     return open_box
 
 
-async def main(base: Path, token: bytes, keep_s: float, port: int) -> None:
+async def main(base: Path, tokens: bytes, keep_s: float, port: int) -> None:
     allowed = Allowed(roots=(Root(path=str(base), mode="rw"),), network=Network(mode="open"), images=True)
-    server = Server(token, allowed, opener(base), keep_s)
-    async with await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port) as listener:
-        print(listener.extra(anyio.abc.SocketAttribute.local_port), flush=True)
-        async with anyio.create_task_group() as group:
-            group.start_soon(server.serve, listener)
-            await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
-            group.cancel_scope.cancel()
+    sessions = Sessions(allowed, opener(base), keep_s)
+    app, at = App(sessions, owners(tokens.splitlines())), listen("127.0.0.1", port)
+    async with anyio.create_task_group() as group:
+        group.start_soon(serve, app, sessions, at, None, lambda: None)
+        print(f"http://127.0.0.1:{at.getsockname()[1]}", flush=True)
+        await anyio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
+        group.cancel_scope.cancel()
 
 
 if __name__ == "__main__":

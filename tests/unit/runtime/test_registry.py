@@ -65,9 +65,9 @@ def test_what_is_asked_of_a_backend_is_its_own_word(install: Install) -> None:
     names = ("open", "swept", "far", "broken", "bubblewrap", "docker", "gvisor", "unconfined", "remote")
     assert [name for name in names if is_tried(name)] == ["swept", "docker", "gvisor"]
     assert sweep_backends(("open", "swept")) == ["box 7"]
-    assert [name for name in ("swept", "far=a:1", "remote=127.0.0.1:1", "auto", "an object") if is_far(name)] == [
+    assert [name for name in ("swept", "far=a:1", "https://127.0.0.1:1", "auto", "an object") if is_far(name)] == [
         "far=a:1",
-        "remote=127.0.0.1:1",
+        "https://127.0.0.1:1",
     ]
     started = FIRST.model_copy(update={"policy": Policy()})
     approved = [place_of(started.model_copy(update={"sandbox": name})) for name in ("swept", "open", "far=a:1")]

@@ -125,7 +125,7 @@ def test_other_kinds_of_sandbox_refuse_it(tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(PolicyNotEnforceable, match="this kind of sandbox"):
             prepare(Policy(root=True), tmp_path)
     with pytest.raises(PolicyNotEnforceable, match="this kind of sandbox"):
-        remote_sandbox(Policy(root=True), "127.0.0.1:1")
+        remote_sandbox(Policy(root=True), "http://127.0.0.1:1")
 
 
 def test_all_its_users_together_keep_to_the_limit_of_processes() -> None:

@@ -1,22 +1,19 @@
-"""A server in the same event loop, and a way to it that can be cut, held and chopped into pieces."""
+"""Sandboxes of a server that note what was done, and a way to it that can be cut, held and chopped into pieces."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import ByteStream, SocketAttribute
+from anyio.abc import ByteStream
 
 from stockade.core.ports import ExecResult, OnNetwork, Sandbox
 from stockade.testing import MemorySandbox
-from stockade_sandbox.backends.remote.allowed import Allowed
-from stockade_sandbox.backends.remote.client import Address
-from stockade_sandbox.backends.remote.server import Server
+from stockade_sandbox.backends.remote.endpoint import Address
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnOutput
 from stockade_sandbox.results import Chunk, CommandOutput, Stream
 
-TOKEN = b"both sides know these words, and nobody else does"
 _GONE = (OSError, anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
@@ -136,37 +133,6 @@ class Way:
                 await target.send(data)
         await anyio.aclose_forcefully(source)
         await anyio.aclose_forcefully(target)
-
-
-class Scene:
-    """A server and a way to it."""
-
-    def __init__(self, boxes: Boxes, server: Server, address: Address, way: Way, near: Address) -> None:
-        self.boxes, self.server, self.address, self.way, self.near = boxes, server, address, way, near
-        self.said: list[str] = []
-
-
-@asynccontextmanager
-async def scene(allowed: Allowed | None = None, keep_s: float = 30.0) -> AsyncIterator[Scene]:
-    boxes = Boxes()
-    said: list[str] = []
-    server = Server(TOKEN, allowed or Allowed(), boxes.opener, keep_s, said.append)
-    async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as listener,
-        await anyio.create_tcp_listener(local_host="127.0.0.1") as near,
-        anyio.create_task_group() as group,
-    ):
-        address = Address(host="127.0.0.1", port=int(listener.extra(SocketAttribute.local_port)))
-        way = Way(address)
-        group.start_soon(server.serve, listener)
-        group.start_soon(near.serve, way.serve)
-        made = Scene(
-            boxes, server, address, way, Address(host="127.0.0.1", port=int(near.extra(SocketAttribute.local_port)))
-        )
-        made.said = said
-        yield made
-        await way.cut()
-        group.cancel_scope.cancel()
 
 
 async def until(true: Callable[[], bool | Awaitable[bool]], patience_s: float = 20.0) -> None:

@@ -1,4 +1,4 @@
-"""A sandbox over a connection that breaks: everything is done once, and what came of it arrives."""
+"""A sandbox over HTTP and a connection that breaks: everything is done once, and what came of it arrives."""
 
 from dataclasses import replace
 
@@ -6,20 +6,20 @@ import anyio
 import pytest
 
 from stockade.core.errors import ActionFailed, PolicyNotEnforceable, SandboxDied, SandboxFailed, UsageError
-from stockade_sandbox.backends.remote import messages
 from stockade_sandbox.backends.remote.allowed import Allowed, Root
-from stockade_sandbox.backends.remote.client import RemoteSandbox
-from stockade_sandbox.backends.remote.greeting import as_client
-from stockade_sandbox.backends.remote.wire import Link, LinkLost
+from stockade_sandbox.backends.remote.http import HttpSandbox
 from stockade_sandbox.policy import CopyRule, FolderRule, Network, Policy
 from stockade_sandbox.results import NetworkRequest
-from tests.unit.sandboxes.remote.helpers import TOKEN, Scene, scene, until
+from tests.unit.sandboxes.remote.helpers import until
+from tests.unit.sandboxes.remote.scene import TOKEN, Scene, scene
 
 pytestmark = pytest.mark.anyio
 
 
-def box_of(here: Scene, patience_s: float = 30.0, policy: Policy | None = None) -> RemoteSandbox:
-    return RemoteSandbox(policy or Policy(), here.near, TOKEN, patience_s)
+def box_of(
+    here: Scene, patience_s: float = 30.0, policy: Policy | None = None, *, restarts: bool = True
+) -> HttpSandbox:
+    return HttpSandbox(policy or Policy(), here.url, TOKEN, patience_s, restarts=restarts)
 
 
 async def test_commands_and_programs_byte_by_byte() -> None:
@@ -29,8 +29,8 @@ async def test_commands_and_programs_byte_by_byte() -> None:
             assert (await box.run("ls")).stdout == b"did ls"
             done = await box.exec(["cat", "x"], b"\0\xff" * 100)
             assert (done.exit_code, done.stdout, done.stderr) == (2, b"\0\xff" * 100, b"\xff\0\xff\0")
-            assert box.backend == f"remote={here.near}"
-            assert box.guarantees[0] == f"on {here.near}, by memory"
+            assert box.backend == here.url
+            assert box.guarantees[0] == f"on {here.url}, by memory"
     assert here.boxes.open == 0
 
 
@@ -205,9 +205,9 @@ async def test_a_server_that_stays_away_is_the_death_of_the_sandbox() -> None:
 
 async def test_a_server_that_does_not_take_the_token_any_more_is_one_that_is_lost() -> None:
     async with scene() as here, box_of(here) as box:
-        here.server.token = b"quite another token, since this morning"
+        here.tokens = [b"quite another token, since this morning"]
         await here.way.cut()
-        with pytest.raises(SandboxDied, match="does not take the token"):
+        with pytest.raises(SandboxDied, match="takes the token no more"):
             await box.run("ls")
 
 
@@ -227,74 +227,83 @@ async def test_cancelling_with_a_server_that_is_gone_is_cancelling() -> None:
 
 async def test_what_is_too_large_is_the_bots_to_mend() -> None:
     async with scene() as here, box_of(here) as box:
-        with pytest.raises(ActionFailed, match="over the limit of 67 MiB"):
+        with pytest.raises(ActionFailed, match="at most 64 MiB"):
             await box.exec(["cat"], bytes(68 << 20))
         assert (await box.run("ls")).stdout == b"did ls"
 
 
-async def test_a_server_that_was_started_anew_has_no_such_sandbox() -> None:
-    async with scene() as here:
-        async with box_of(here) as box, scene() as other:
+async def test_after_a_restart_of_the_server_a_new_sandbox_goes_on_and_that_is_said() -> None:
+    async with scene() as here, scene() as other, box_of(here) as box:
+        assert (await box.run("before")).shell_event is None
+        here.way.to = other.address
+        await here.way.cut()
+        assert (await box.run("after")).shell_event == "shell_restarted"
+        assert (await box.run("more")).shell_event is None
+        assert (here.boxes.made[0].ran, other.boxes.made[0].ran) == (["before"], ["after", "more"])
+        assert box.backend == here.url
+    assert other.boxes.open == 0
+
+
+async def test_what_was_in_flight_at_a_restart_is_not_done_again() -> None:
+    async with scene() as here, scene() as other, box_of(here) as box:
+        async with anyio.create_task_group() as group:
+
+            async def lost() -> None:
+                with pytest.raises(ActionFailed, match=r"started anew.*may have been done"):
+                    await box.run("slow")
+
+            group.start_soon(lost)
+            await here.boxes.made[0].began.wait()
             here.way.to = other.address
             await here.way.cut()
-            with pytest.raises(SandboxDied, match="started anew"):
+        assert other.boxes.made[0].ran == []
+        assert (await box.run("after")).shell_event == "shell_restarted"
+
+
+async def test_a_restart_is_the_death_of_a_sandbox_for_who_wants_it_so() -> None:
+    async with scene() as here, scene() as other, box_of(here, restarts=False) as box:
+        here.way.to = other.address
+        await here.way.cut()
+        with pytest.raises(SandboxDied, match="started anew"):
+            await box.run("ls")
+        assert not other.boxes.made
+
+
+async def test_a_restart_with_another_policy_is_the_death_of_a_sandbox_by_name(tmp_path: object) -> None:
+    policy = Policy(network=Network(mode="open"))
+    async with scene(Allowed(network=Network(mode="open"))) as here, scene() as other:
+        async with box_of(here, policy=policy) as box:
+            here.way.to = other.address
+            await here.way.cut()
+            with pytest.raises(SandboxDied, match="does not allow this network"):
                 await box.run("ls")
-            assert not other.boxes.made
 
 
 async def test_a_client_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
     async with scene(keep_s=0.2) as here:
-        stream = await anyio.connect_tcp(here.address.host, here.address.port)
-        link = await as_client(stream, TOKEN)
-        await link.send(messages.text_of(messages.Open(session="a" * 32, policy=Policy())))
-        await link.receive()
-        await link.close()
-        with anyio.fail_after(20):
-            await here.boxes.none_open.wait()
-        await until(lambda: not here.server.sessions)
+        async with box_of(here, patience_s=0.0) as box:
+            await box.run("ls")
+            here.way.to = replace(here.way.to, port=1)
+            await here.way.cut()
+            with anyio.fail_after(20):
+                await here.boxes.none_open.wait()
+        assert not here.server.all
 
 
-async def test_a_second_connection_takes_the_place_of_a_half_open_one() -> None:
-    async with scene() as here:
-        links = []
-        for again in (False, True):
-            stream = await anyio.connect_tcp(here.address.host, here.address.port)
-            link = await as_client(stream, TOKEN)
-            await link.send(messages.text_of(messages.Open(session="b" * 32, policy=Policy(), again=again)))
-            assert isinstance(messages.from_server((await link.receive())[0]), messages.Opened)
-            links.append(link)
-        assert (len(here.boxes.made), here.boxes.open) == (1, 1)
-        await links[1].send(messages.text_of(messages.Close()))
-        while not isinstance(messages.from_server((await links[1].receive())[0]), messages.Closed):
-            pass
-        assert here.boxes.open == 0
-        for link in links:
-            await link.close()
+async def test_one_that_says_nothing_and_is_there_keeps_its_sandbox() -> None:
+    """Its open connection says so: far longer than the time of one that is not there."""
+    async with scene(keep_s=0.05) as here, box_of(here) as box:
+        await anyio.sleep(0.5)
+        assert (await box.run("ls")).stdout == b"did ls"
+        assert here.boxes.made[0].ran == ["ls"]
 
 
 @pytest.mark.parametrize(
-    "said",
-    [b"", b"null", b'{"t": "run"}', b'{"t": "opened"}', b'{"t": "run", "n": 7, "command": "x"}',
-     b'{"t": "cancel", "n": 5}', b'{"t": "open", "session": "../../etc", "policy": {}}', b"[" * 10_000],
-)  # fmt: skip
-async def test_nonsense_of_one_with_the_token_ends_its_connection_only(said: bytes) -> None:
-    async with scene(keep_s=0.1) as here:
-        for begun in (False, True):
-            link = await as_client(await anyio.connect_tcp(here.address.host, here.address.port), TOKEN)
-            if begun:
-                await link.send(messages.text_of(messages.Open(session="c" * 32, policy=Policy())))
-                await link.receive()
-            await link.send(said)
-            with anyio.fail_after(20), pytest.raises(LinkLost):
-                await _all_of(link)
-            await link.close()
-        async with box_of(here) as box:
-            assert (await box.run("ls")).stdout == b"did ls"
-
-
-async def _all_of(link: Link) -> None:
-    while True:
-        await link.receive()
+    "url", ["nowhere", "ftp://h", "https://", "https://u:p@h", "https://h/path", "http://192.0.2.7:8711", "http://h"]
+)
+def test_what_is_no_address_or_would_show_the_token(url: str) -> None:
+    with pytest.raises(UsageError):
+        HttpSandbox(Policy(), url, TOKEN)
 
 
 async def test_what_the_network_was_asked_arrives() -> None:
@@ -365,4 +374,4 @@ async def test_leaving_at_any_moment_leaves_no_sandbox() -> None:
                 async with box_of(here) as box:
                     await box.run("slow")
             await until(lambda: here.boxes.open == 0)
-        await until(lambda: not here.server.sessions)
+        await until(lambda: not here.server.all)

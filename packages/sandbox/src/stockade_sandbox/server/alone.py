@@ -15,7 +15,7 @@ from anyio import to_thread
 
 from stockade_sandbox.backends.remote import endpoint
 from stockade_sandbox.backends.remote.allowed import Allowed
-from stockade_sandbox.backends.remote.client import Address
+from stockade_sandbox.backends.remote.endpoint import Address
 from stockade_sandbox.errors import StockadeError, UsageError
 from stockade_sandbox.policy import Policy, is_loopback, parse_network
 from stockade_sandbox.port import OnNetwork, Sandbox

@@ -22,6 +22,7 @@ from stockade_sandbox.backends.remote.calls import (
     PIECE,
     WAIT_S,
     Closed,
+    Health,
     Opening,
     Refusal,
     Resize,
@@ -137,7 +138,7 @@ class App:
         return session, session.running(request.path_params["n"])
 
     async def _health(self, _: Request) -> Response:
-        return Response(b'{"status":"ok"}', media_type="application/json")
+        return _json(Health(status="ok", sandboxes=True))
 
     async def _open(self, request: Request) -> Response:
         owner, name = self._owner(request), _key(request)

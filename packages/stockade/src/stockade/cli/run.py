@@ -262,7 +262,7 @@ def _warn(prepared: factory.Prepared) -> None:
     """Of what the user has to know, and of what will be in vain."""
     for line in prepared.warnings:
         say(line)
-    if prepared.parts.sandbox.backend.startswith("remote"):
+    if sandboxes.is_far(prepared.started.sandbox):
         return
     for folder in closed_folders(prepared.started.policy):
         say(f"you cannot write to the folder {folder}", f"chmod u+w {folder}, if it is yours; or give another folder")

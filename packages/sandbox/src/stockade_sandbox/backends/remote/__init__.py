@@ -1,1 +1,1 @@
-"""A sandbox on another machine: the Sandbox port carried over TCP between two that share a token (docs/remote.md)."""
+"""A sandbox on another machine: the Sandbox port over HTTP, /v1/sandboxes (docs/remote.md)."""

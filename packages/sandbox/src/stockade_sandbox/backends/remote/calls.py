@@ -104,6 +104,13 @@ class Closed(Record):
     network: Heard = Heard()
 
 
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """GET /healthz."""
+
+    status: str = ""
+    sandboxes: bool = False
+
+
 class Refusal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error as RFC 9457 has it; with `kind` it is one of ours. What else a server says is not looked at."""
 

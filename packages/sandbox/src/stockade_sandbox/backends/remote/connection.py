@@ -16,6 +16,7 @@ from stockade_sandbox.backends.remote.calls import (
     PIECE,
     WAIT_S,
     Closed,
+    Health,
     Heard,
     Opened,
     Opening,
@@ -33,6 +34,8 @@ CLOSE_S = 30.0
 OPEN_S = 600.0
 """Starting a sandbox may copy a folder first."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
+_TRIES = 5
+"""Of a server that never was one."""
 _AGAIN = (502, 503, 504)
 T = TypeVar("T")
 
@@ -60,7 +63,7 @@ class Connection:
         except (OSError, ssl.SSLError) as error:
             raise UsageError(f"the certificates of this machine cannot be read: {error}", "see SSL_CERT_FILE") from None
         self._client = httpx2.AsyncClient(
-            base_url=self.url, headers={"Authorization": f"Bearer {self._token}"}, verify=verify,
+            base_url=self.url, headers={"Authorization": f"Bearer {self._token}"} if self._token else {}, verify=verify,
             trust_env=not is_loopback(httpx2.URL(self.url).host),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
         )  # fmt: skip
@@ -152,6 +155,9 @@ class Connection:
             if "CERTIFICATE" in str(error).upper():
                 words, hint = f"{self.url} has a certificate that nobody vouches for here", "name it by SSL_CERT_FILE"
             raise SandboxFailed(words, hint) from error
+        if self.opened is None and patience.tries >= _TRIES:
+            words = f"what answers at {self.url} is no sandbox server: {type(error).__name__}"
+            raise SandboxFailed(words, "https:// is one with a certificate, http:// one of this machine") from error
         if patience.is_over():
             raise self.died(f"the connection to {self.url} is lost: {type(error).__name__}") from error
         await patience.pause()
@@ -218,6 +224,7 @@ class _Patience:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s, self._pause_s, self._since = limit_s, _FIRST_PAUSE_S, math.inf
+        self.tries = 0
 
     def met(self) -> None:
         self._since, self._pause_s = math.inf, _FIRST_PAUSE_S
@@ -227,8 +234,21 @@ class _Patience:
         return anyio.current_time() - self._since >= self._limit_s
 
     async def pause(self) -> None:
+        self.tries += 1
         await anyio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+
+async def probe(url: str) -> None:
+    """SandboxFailed when no sandboxes are served there."""
+    line = Connection(url, "", 0.0, lambda _: None)
+    line.start()
+    try:
+        body = await line.ask("GET", "", whole="/healthz")
+        if not _read(Health, body).sandboxes:
+            raise SandboxFailed(f"what answers at {url} serves no sandboxes", "on that machine: stockade sandbox serve")
+    finally:
+        await line.end()
 
 
 def _read(kind: type[T], body: bytes) -> T:

@@ -3,20 +3,17 @@
 import os
 import secrets
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-import anyio
 import platformdirs
-from anyio.abc import SocketAttribute
 
 from stockade_sandbox.backends.layers import without_root
-from stockade_sandbox.backends.remote.allowed import Allowed, Root
-from stockade_sandbox.backends.remote.client import Address, RemoteSandbox
-from stockade_sandbox.backends.remote.greeting import probe
-from stockade_sandbox.backends.remote.server import OpenBox, Server
-from stockade_sandbox.errors import SandboxFailed, UsageError
-from stockade_sandbox.policy import FolderMode, Network, Policy
+from stockade_sandbox.backends.remote.allowed import Root
+from stockade_sandbox.errors import UsageError
+from stockade_sandbox.policy import FolderMode, Policy
 from stockade_sandbox.port import Backend, OnProgress, Sandbox
 from stockade_sandbox.registry import load
 from stockade_sandbox.results import FolderLayer
@@ -27,7 +24,26 @@ VARIABLE = "STOCKADE_TOKEN"
 LEAST_TOKEN_CHARS = 32
 _MAX_TOKEN_BYTES = 4096
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """`HOST:PORT`, an IPv6 host in brackets. UsageError for anything else."""
+        host, _, port = text.rpartition(":")
+        host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+            raise UsageError(f"{text!r} is no address", "write HOST:PORT, as 192.0.2.7:8711 or [::1]:8711")
+        return cls(host=host, port=int(port))
 
 
 def remote_sandbox(policy: Policy, address: str) -> Sandbox:
@@ -44,19 +60,17 @@ def remote_sandbox(policy: Policy, address: str) -> Sandbox:
     if policy.ssh_agent:
         raise UsageError("--ssh-agent cannot be used with a sandbox on another machine", "push from here")
     without_root(policy)
-    if "://" in address:
-        try:
-            made = load("backends.remote.http:HttpSandbox")
-        except ModuleNotFoundError as error:
-            way = "python -m pip install 'stockade-sandbox[remote]'"
-            raise UsageError(f"sandboxes over HTTP need {error.name}, which is not installed", way) from None
-        found: Sandbox = made(policy, address, read_tokens(token_path())[0].decode())
-        return found
-    return RemoteSandbox(policy, Address.of(address), read_token(token_path()))
+    try:
+        made = load("backends.remote.http:HttpSandbox")
+    except ModuleNotFoundError as error:
+        way = "python -m pip install 'stockade-sandbox[remote]'"
+        raise UsageError(f"sandboxes over HTTP need {error.name}, which is not installed", way) from None
+    found: Sandbox = made(policy, address, read_tokens(token_path())[0].decode(errors="surrogateescape"))
+    return found
 
 
 def backend(address: str) -> Backend:
-    """Of the address behind `remote=`. Its folders are not here: a run that goes on has nothing of it to bring back."""
+    """Of an address, https://HOST:PORT. Its folders are not here: a run that goes on has nothing to bring back."""
 
     def prepare(policy: Policy, _base: Path, _on_progress: OnProgress | None) -> Sandbox:
         return remote_sandbox(policy, address)
@@ -134,26 +148,6 @@ def allowed_root(text: str) -> Root:
     return Root(path=str(Path(path).expanduser().resolve()), mode=_MODES[mode])
 
 
-async def serve(
-    address: str, token: bytes, roots: tuple[Root, ...], network: Network, *, images: bool, keep_s: float,
-    open_box: OpenBox, listening: Callable[[str, bool], None],
-) -> None:  # fmt: skip
-    """Until cancelled. `listening` is told where, and whether only this machine can reach it."""
-    where = Address.of(address)
-    server = Server(token, Allowed(roots=roots, network=network, images=images), open_box, keep_s)
-    try:
-        listener = await anyio.create_tcp_listener(local_host=where.host, local_port=where.port)
-    except OSError as error:
-        raise UsageError(f"--listen {address}: {error.strerror or error}", "choose another address or port") from None
-    async with listener:
-        port = int(listener.extra(SocketAttribute.local_port))
-        listening(str(Address(host=where.host, port=port)), where.host in _LOOPBACK)
-        await server.serve(listener)
-
-
-async def health(address: str) -> int:
-    """The version of the protocol that is spoken there. SandboxFailed when nothing is."""
-    where = Address.of(address)
-    if not where.port:
-        raise SandboxFailed("port 0 is where nobody listens")
-    return await probe(where.host, where.port)
+async def health(url: str) -> None:
+    """SandboxFailed when no sandboxes are served there."""
+    await load("backends.remote.connection:probe")(url)

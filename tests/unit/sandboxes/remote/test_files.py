@@ -10,7 +10,7 @@ import pytest
 
 from stockade_sandbox.backends.remote.http import HttpSandbox
 from stockade_sandbox.policy import FolderRule, Policy
-from tests.conformance.bench_http import TOKEN, serving
+from tests.conformance.bench_remote import TOKEN, serving
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from stockade_sandbox.server import sessions
 from stockade_sandbox.server.app import App, owners
 from stockade_sandbox.server.sessions import Output, Sessions
 from tests.unit.sandboxes.remote.helpers import Boxes, until
-from tests.unit.sandboxes.remote.http_scene import OTHER_TOKEN, TOKEN, Scene, scene
+from tests.unit.sandboxes.remote.scene import OTHER_TOKEN, TOKEN, Scene, scene
 
 pytestmark = pytest.mark.anyio
 KEY = {"Idempotency-Key": "one"}
@@ -65,7 +65,7 @@ async def test_without_a_token_or_with_a_wrong_one_nothing_is_told_or_done() -> 
         async with client(here, None) as stranger:
             basic = await stranger.get("/v1/sandboxes", headers={"Authorization": f"Basic {TOKEN}"})
             assert basic.status_code == 401
-            assert (await stranger.get("/healthz")).json() == {"status": "ok"}
+            assert (await stranger.get("/healthz")).json() == {"status": "ok", "sandboxes": True}
         assert (len(here.boxes.made), here.boxes.made[0].ran) == (1, ["slow"])
 
 

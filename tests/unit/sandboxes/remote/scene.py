@@ -7,7 +7,7 @@ import anyio
 from anyio.abc import SocketAttribute
 
 from stockade_sandbox.backends.remote.allowed import Allowed
-from stockade_sandbox.backends.remote.client import Address
+from stockade_sandbox.backends.remote.endpoint import Address
 from stockade_sandbox.server.alone import serve
 from stockade_sandbox.server.app import App, owners
 from stockade_sandbox.server.listening import listen
