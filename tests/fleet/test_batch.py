@@ -152,8 +152,47 @@ async def test_what_the_server_fails_is_tried_again_and_each_attempt_kept(stage:
 async def test_a_server_that_only_fails_ends_the_batch(stage: Stage) -> None:
     async with FakeOpenAI(refuses=lambda _: fails(401, "no")) as server:
         status, err = await served(stage, server, "--parallel", "1", "--retries", "0", "--breaker", "3")
-    assert (status, "failed too often in a row" in err) == (5, True)
+    assert (status, "the same failure came too often in a row" in err) == (5, True)
     assert [one["outcome"] for one in lines(stage)] == ["model error"] * 3
+
+
+def priced(stage: Stage) -> None:
+    """Each answer of the served model costs 0.01 USD."""
+    table = stage.home / ".config" / "stockade" / "prices.toml"
+    table.parent.mkdir(parents=True, exist_ok=True)
+    table.write_text('"openai/fake" = { input = 0, output = 1000, window = 32000 }\n')
+
+
+@pytest.mark.anyio
+async def test_no_task_starts_that_could_cost_more_than_is_left(stage: Stage) -> None:
+    priced(stage)
+    answer = says(DONE, usage=(10, 0, 10))
+    async with FakeOpenAI(otherwise=lambda: answer) as server:
+        flags = ("--parallel", "3", "--answers", "json", "--max-cost", "0.035", "-o", "max_cost=0.01")
+        status, err = await served(stage, server, *flags)
+        assert (status, "too little for the next task" in err) == (3, True), err
+        assert [one["cost"] for one in lines(stage)] == pytest.approx([0.01] * 3)
+        status, err = await served(stage, server, *flags[:-3], "0.04", *flags[-2:])
+    assert status == 0, err
+    assert sum(one["cost"] for one in lines(stage)) == pytest.approx(0.04)
+
+
+def test_settings_that_are_wrong_for_all_end_the_batch(stage: Stage) -> None:
+    path = tasks(stage, *({"id": f"n{number}", "task": "t"} for number in range(4)))
+    ended = stage.call("batch", "run", str(path), "--model", "scripted/no", "--parallel", "1", "--breaker", "2")
+    assert (ended.status, "cannot read the script no" in ended.err) == (2, True), ended.err
+    assert [one["outcome"] for one in lines(stage)] == ["usage error"] * 2
+
+
+def test_at_the_deadline_it_stops_in_order_and_goes_on_later(stage: Stage) -> None:
+    model = stage.script({"content": DONE, "delay_s": 600})
+    path = tasks(stage, {"id": "a", "task": "t"}, {"id": "b", "task": "t"})
+    ended = stage.call("batch", "run", str(path), "--model", model, "--parallel", "1", "--deadline", "4")
+    assert (ended.status, "the deadline of the batch is over" in ended.err) == (3, True), ended.err
+    assert set(outcomes(stage)) <= {"a"}
+    stage.script(DONE)
+    assert stage.call("batch", "run", str(path), "--model", model).status == 0
+    assert outcomes(stage) == {"a": "solved", "b": "solved"}
 
 
 async def served(stage: Stage, server: FakeOpenAI, *flags: str) -> tuple[int, str]:

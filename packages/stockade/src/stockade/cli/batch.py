@@ -41,10 +41,7 @@ _COLOURS = {"solved": "green", "check failed": "red", "gave up": "red", "budget"
 _ENDED = {
     "deadline": ("the deadline of the batch is over", "give it more by --deadline"),
     "cost": ("what is left of --max-cost is too little for the next task", "give it more by --max-cost"),
-    "breaker": (
-        "the model's server or this machine failed too often in a row",
-        "the reasons: stockade batch table",
-    ),
+    "breaker": ("the same failure came too often in a row", "mend what it says; then stockade batch run goes on"),
     "user": ("stopped", None),
 }
 _FILE = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
@@ -61,7 +58,7 @@ _FLAGS: flags.Flags = (
     click.option("--retries", type=click.IntRange(0, 100), metavar="N",
                  help="How often a task is tried again when the model's server or this machine failed; 2."),
     click.option("--breaker", type=click.IntRange(0), metavar="N",
-                 help="End the batch after N such failures in a row; 10, 0 is never."),
+                 help="End the batch after N equal failures in a row; 10, 0 is never."),
     flags.flag("bot"), *(flags.flag(key) for key in ("model", "smart_model", "fast_model", "fallback")),
     *(flags.flag(key) for key in ("max_turns", "timeout", "max_tokens")), *flags.SAMPLING, *flags.LOADING,
     flags.OPTION, flags.flag("answers"), *flags.CHECK, *flags.TOOLS, *flags.SANDBOX,
@@ -219,6 +216,8 @@ def _end(runner: Runner, view: _View, interrupt: Interrupt) -> int:
         return 3
     if broken:
         return 5 if "model error" in broken else 4
+    if runner.ended == "breaker":
+        return 2
     return 0 if len(found) == len(runner.items) and all(one.outcome == "solved" for one in found) else 1
 
 

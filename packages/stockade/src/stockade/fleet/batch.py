@@ -56,7 +56,7 @@ _OURS = ("auto", "embedded/", "gguf/")
 
 class Plan(Data):
     """How a batch is run. 0 is unlimited. `retries`: of an attempt that the model's server or the machine failed.
-    `breaker`: so many of those in a row, whichever tasks they are of, end the batch.
+    `breaker`: so many equal failures in a row that say nothing about the task, whichever it is, end the batch.
     """
 
     parallel: int = 0
@@ -222,7 +222,7 @@ class Runner:
         self.results.add(attempt)
         self._costs[attempt.run] = attempt.cost
         self.done.append(attempt)
-        if attempt.outcome in INFRASTRUCTURE:
+        if attempt.outcome not in (*FINAL, "cancelled"):
             alike = bool(self.done[:-1]) and self.done[-2].outcome == attempt.outcome
             self._in_a_row = self._in_a_row + 1 if alike else 1
             if self.plan.breaker and self._in_a_row >= self.plan.breaker:
