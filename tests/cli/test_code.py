@@ -1,9 +1,6 @@
 """`stockade code` as it is typed: the real command, the real sandbox, a scripted model."""
 
 import json
-import re
-import signal
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -164,7 +161,6 @@ def test_tests_from_a_file(stage: Stage) -> None:
         (("--attempt-timeout", "0"), "--attempt-timeout"),
         (("--output", "../../x.py"), "--output"),
         (("--output", "/etc/x.py"), "--output"),
-        (("--serve", ":0"), "--serve takes its tasks over HTTP"),
     ],
 )
 def test_what_makes_no_sense_is_said_in_a_line(stage: Stage, flags: tuple[str, ...], words: str) -> None:
@@ -185,21 +181,3 @@ def test_test_files_that_test_nothing(stage: Stage, tmp_path: Path, text: str) -
 
 def test_no_task(stage: Stage) -> None:
     assert "there is no task" in stage.call("code").err
-    assert "--folder is for one task" in stage.call("code", "--serve", ":0", "--folder", str(stage.demo)).err
-    assert "others could use it" in stage.call("code", "--serve", "0.0.0.0:0").err
-
-
-def test_the_service_works_and_ends_in_order(stage: Stage) -> None:
-    process = stage.start("code", "--serve", "127.0.0.1:0", "--model", stage.script(WRONG, GOOD), "--json")
-    assert process.stdout is not None
-    url = json.loads(process.stdout.readline())["url"]
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
-    body = json.dumps({"query": "Write add.", "examples": ["add(1, 2) == 3"]}).encode()
-    request = urllib.request.Request(f"{url}/query", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=240) as answer:
-        (found,) = json.load(answer)
-    assert (found["status"], found["code"], found["attempts"]) == ("success", ADD, 2)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=240) == 0
-    assert found["run"] in stage.call("runs", "list").out
-    assert stage.left_behind() == []

@@ -3,10 +3,8 @@
 import json
 import os
 import pty
-import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -182,23 +180,6 @@ def test_the_coder_hides_it_in_its_last_line_too(stage: Stage, monkeypatch: pyte
     assert "[redacted: LOGIN]" in json.dumps(ended.result["code"]["stdout"])
     assert_hidden(ended.out, ended.err)
     assert "[redacted: LOGIN]" in stage.call("runs", "show").out
-
-
-def test_the_coders_service_hides_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGIN", VALUE)
-    program = f"### Requirements\nnone\n### Code\n```python\nimport os\nprint(os.environ['LOGIN'], '{VALUE}')\n```"
-    flags = ("--env", "LOGIN", "--redact", "LOGIN", "--json", "--model", stage.script(program))
-    process = stage.start("code", "--serve", "127.0.0.1:0", *flags)
-    assert process.stdout is not None
-    url = json.loads(process.stdout.readline())["url"]
-    body = json.dumps({"query": f"Print {VALUE}."}).encode()
-    request = urllib.request.Request(f"{url}/query", body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-        text = answer.read().decode()
-    assert json.loads(text)[0]["response"] == "[redacted: LOGIN] [redacted: LOGIN]\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE_S)
-    assert_hidden(text, out.decode(), err.decode())
 
 
 def test_verify_compares_up_to_what_is_hidden(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def asked_for(tree: ast.AST) -> Iterator[str]:
 
 def test_every_variable_is_named() -> None:
     read = {name for path in (ROOT / "packages").rglob("*.py") for name in asked_for(ast.parse(path.read_text()))}
-    assert {"STOCKADE_MODELS", "HF_ENDPOINT", "XDG_RUNTIME_DIR", "CI", "STOCKADE_API_KEY"} <= read
+    assert {"STOCKADE_MODELS", "HF_ENDPOINT", "XDG_RUNTIME_DIR", "CI", "STOCKADE_TOKEN_FILE"} <= read
     read |= OTHER_VARIABLES
     read |= {name for one in PROVIDERS.values() for name in (*one.url_variables, *one.key_variables)}
     named = set(VARIABLE.findall(PAGE))

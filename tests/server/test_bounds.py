@@ -16,6 +16,7 @@ from stockade.server.api import Served
 from stockade.server.app import make_app
 from stockade.server.bounds import Rate
 from stockade.server.runs import Runs
+from stockade.server.sandboxes import Sandboxes
 from stockade.server.tokens import Tokens
 from stockade.server.uploads import MAX_UPLOADS, Uploads
 from stockade.testing import say
@@ -153,7 +154,9 @@ def test_a_key_is_not_that_of_a_branch(stage: Stage, admin: httpx2.Client) -> No
 async def test_a_token_asks_so_often_and_is_told_when_again(tmp_path: Path) -> None:
     store, tokens = records.open_store(str(tmp_path / "record")), Tokens(tmp_path / "tokens.json")
     runs = Runs(spec_of({}), Roots.of([str(tmp_path)]), store, tokens)
-    app = make_app(Served(runs, tokens, Uploads(store), Rate(2, 3, lambda: 0.0)), frozenset())
+    app = make_app(
+        Served(runs, tokens, Uploads(store), Rate(2, 3, lambda: 0.0)), frozenset(), Sandboxes(spec_of({}), runs)
+    )
 
     async def ask(token: str) -> httpx2.Response:
         transport = httpx2.ASGITransport(app)

@@ -57,9 +57,6 @@ def chat(task: str | None, *, go_on: bool, **values: Any) -> int:
 @click.option("--fresh-starts", type=int, metavar="N", help="How often it may be written anew; 1.")
 @click.option("--attempt-timeout", type=float, metavar="S", help="Seconds for one run of a program; 10.")
 @click.option("--output", metavar="NAME", help="Its file in the folder; solution.py.")
-@click.option("--serve", metavar="HOST:PORT", help="Answer GET /health and POST /query instead of doing one task.")
-@click.option("--api-key", envvar="STOCKADE_API_KEY", metavar="KEY", help="The key that clients of --serve must give.")
-@click.option("--at-once", type=click.IntRange(1, 64), metavar="N", help="Queries that --serve works on at once; 1.")
 @CONTINUE
 @WORKTREE
 @DETACH

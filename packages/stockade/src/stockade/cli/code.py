@@ -1,6 +1,5 @@
-"""What `stockade code` does: one task like any run, one after the other, or a service that answers them."""
+"""What `stockade code` does: one task like any run, or one after the other."""
 
-import json
 from collections.abc import Collection, Mapping
 from itertools import count
 from pathlib import Path, PurePosixPath
@@ -9,27 +8,19 @@ from typing import Any
 import anyio
 from pydantic import ValidationError
 
-from stockade.cli import flags, run
+from stockade.cli import run
 from stockade.cli.talk import Talk
 from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.failures import INTERRUPTED, say
-from stockade.cli.ui.interrupt import interruptible
 from stockade.cli.ui.line import line_of_here
 from stockade.core.errors import StockadeError, UsageError
-from stockade.core.ports import RunStore
 from stockade.paths import read_regular
-from stockade.plugins.coder.bot import CODER, SOLUTION, CoderBot, Wanted, result_of
-from stockade.plugins.coder.service import Answer, Query, Service, parse_address
+from stockade.plugins.coder.bot import CODER, SOLUTION, CoderBot, Wanted
 from stockade.plugins.coder.work import MAX_TESTS_BYTES, Plan
-from stockade.run_lock import lock
-from stockade.runtime import factory, records
-from stockade.runtime.sandboxes import forget
 from stockade.runtime.settings import Settings
 from stockade.runtime.spec import Objects, RunSpec
 
-OWN = ("tests", "example", "repairs", "fresh_starts", "attempt_timeout", "output", "serve", "api_key",
-       "at_once")  # fmt: skip
-
+OWN = ("tests", "example", "repairs", "fresh_starts", "attempt_timeout", "output")
 
 ASKED = "a program for: (Enter sends, Alt-Enter: another line, Ctrl-D leaves)"
 LEAVE = ("exit", "quit")
@@ -39,10 +30,6 @@ def begin(task: str | None, given: Mapping[str, Any], *, worktree: bool = False,
     """The exit status. UsageError for flags that make no sense together."""
     own = {name: given[name] for name in OWN if name in given}
     rest = {name: value for name, value in given.items() if name not in OWN}
-    if "serve" in own:
-        if task is not None:
-            raise UsageError("--serve takes its tasks over HTTP", "leave TASK out")
-        return serve(own, rest)
     wanted = make_wanted(own)
     if task is None and not (given.keys() & {"json", "quiet", "no_input"}) and can_ask(no_input=False):
         return _one_after_the_other(wanted, rest, worktree=worktree)
@@ -81,65 +68,10 @@ def _free(folder: Path, path: PurePosixPath, taken: Collection[str]) -> str:
     return next(one for one in names if one not in taken and not (folder / one).exists())
 
 
-def serve(own: Mapping[str, Any], rest: Mapping[str, Any]) -> int:
-    """Until Ctrl-C."""
-    alone = sorted({"tests", "example", "output"} & own.keys() | {"folder", "apply", "discard"} & rest.keys())
-    if alone:
-        raise UsageError(f"--{alone[0]} is for one task", "the service takes tasks, tests and examples over HTTP")
-    settings = flags.settings({**rest, "task": ""})
-    options, front = settings.options, settings.front
-    host, port = parse_address(own["serve"])
-    plan, seconds = make_plan(own), _seconds(own)
-    store = records.open_store(options.store)
-
-    async def solve(query: Query) -> Answer:
-        return await answer(query, plan, options, store, seconds)
-
-    def listening(at: int) -> None:
-        url = f"http://{f'[{host}]' if ':' in host else host}:{at}"
-        if front.json_lines:
-            print(json.dumps({"url": url}), flush=True)
-        elif not front.quiet:
-            say(f'POST {url}/query with {{"query": ...}}, GET {url}/health; Ctrl-C ends it')
-
-    async def work() -> None:
-        try:
-            await Service(solve, host, own.get("api_key"), own.get("at_once", 1)).serve(port, listening)
-        finally:
-            with anyio.CancelScope(shield=True):
-                await store.close()
-
-    interruptible(work)
-    return 0
-
-
 def as_coder(spec: RunSpec, wanted: Wanted) -> RunSpec:
     """A run of the coder, checked as is wanted."""
     bot = CODER.model_copy(update={"bot": CoderBot(wanted)})
     return spec.model_copy(update={"objects": Objects(bot=bot)})
-
-
-async def answer(query: Query, plan: Plan, spec: RunSpec, store: RunStore, attempt_s: float) -> Answer:
-    """One query of the service: a run of its own, on record, of which nothing else is left."""
-    wanted = Wanted(tests=query.tests, examples=query.examples, plan=plan, attempt_s=attempt_s)
-    prepared = await factory.prepare(as_coder(spec.model_copy(update={"task": query.query}), wanted), store)
-    run_id = prepared.started.run_id
-    try:
-        with lock(run_id):
-            finished = await factory.start(prepared)
-    finally:
-        forget(run_id)
-    failed = finished.detail if finished.status == "failed" else ""
-    events = await store.events(run_id)
-    result = prepared.parts.redactor.data(result_of(events, failed).model_dump())
-    return Answer(
-        response=result["stdout"],
-        error=result["error"],
-        code=result["code"],
-        status=result["status"],
-        attempts=len(result["attempts"]),
-        run=run_id,
-    )
 
 
 def make_wanted(own: Mapping[str, Any]) -> Wanted:

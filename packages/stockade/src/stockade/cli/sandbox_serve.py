@@ -1,30 +1,22 @@
 """`stockade sandbox serve` and `health`: sandboxes of this machine for another one."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 import anyio
 import click
 
-from stockade import changes
 from stockade.cli.lazy import load
 from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import interruptible
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError, to_install
-from stockade.core.ports import OnNetwork, Sandbox
-from stockade.paths import run_dir
-from stockade.run_lock import lock
-from stockade.runtime import records, sandboxes
 from stockade_sandbox.backends.remote import endpoint
 from stockade_sandbox.backends.remote.allowed import Allowed
 from stockade_sandbox.backends.remote.endpoint import Address
-from stockade_sandbox.policy import Policy, is_loopback, parse_network
+from stockade_sandbox.policy import is_loopback, parse_network
 from stockade_sandbox.registry import load as load_sandbox
 
-OpenBox = Callable[[Policy, OnNetwork], AbstractAsyncContextManager[Sandbox]]
 KEEP_S = 120.0
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -68,7 +60,7 @@ def serve(
     if endpoint.ensure_token(token_file):
         say(f"made a token: copy {token_file} to the other machine")
     sessions = load_sandbox("server.sessions:Sessions")(
-        Allowed(roots=roots, network=network, images=allow_images), opener(sandbox), keep
+        Allowed(roots=roots, network=network, images=allow_images), load("server.sandboxes:opener")(sandbox), keep
     )
     owners = load_sandbox("server.app:owners")(endpoint.read_tokens(token_file))
     app = load_sandbox("server.app:App")(sessions, owners)
@@ -93,24 +85,6 @@ def _certificate(host: str, cert: Path | None, key: Path | None, *, self_signed:
     else:
         return None
     return found.cert, found.key
-
-
-def opener(backend: str) -> OpenBox:
-    """Sandboxes of that kind, each gone with all that belongs to it when it is left."""
-
-    @asynccontextmanager
-    async def open_box(policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
-        run_id = records.new_run_id()
-        with lock(run_id):
-            box = await sandboxes.prepare_sandbox(policy, backend, run_dir(run_id))
-            try:
-                box.on_network = on_network
-                async with box:
-                    yield box
-            finally:
-                changes.discard(sandboxes.reviewer(), box.layers)
-
-    return open_box
 
 
 @click.command("health", short_help="Check whether another machine serves sandboxes.")

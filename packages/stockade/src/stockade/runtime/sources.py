@@ -18,7 +18,6 @@ SERVERS_FILE = ".mcp.json"
 OTHER_VARIABLES = frozenset(
     {
         "STOCKADE_ALLOW_ROOT_UNCONFINED",
-        "STOCKADE_API_KEY",
         "STOCKADE_MODELS",
         "STOCKADE_GOAL",
         "STOCKADE_TOKEN",

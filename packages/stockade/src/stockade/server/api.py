@@ -128,9 +128,9 @@ of_run = APIRouter(prefix="/runs/{run}", responses=errors(404))
 
 @open_to_all.get("/healthz")
 @open_to_all.get("/health", include_in_schema=False)
-async def healthz() -> dict[str, str]:
-    """The server answers."""
-    return {"status": "ok"}
+async def healthz() -> dict[str, Any]:
+    """The server answers, and has sandboxes too."""
+    return {"status": "ok", "sandboxes": True}
 
 
 @open_to_all.get("/readyz")

@@ -25,7 +25,9 @@ from stockade.server.guard import LOOPBACK, Guard, problem
 from stockade.server.live import Conflicting
 from stockade.server.openapi import Described
 from stockade.server.page import page
+from stockade.server.query import queries
 from stockade.server.runs import NotFound, say
+from stockade.server.sandboxes import Sandboxes
 from stockade_sandbox.errors import ReviewOutdated
 
 _STATUS: tuple[tuple[type[StockadeError], int, str], ...] = (
@@ -38,7 +40,7 @@ _STATUS: tuple[tuple[type[StockadeError], int, str], ...] = (
 """The first that fits; else it is the machine's fault."""
 
 
-def make_app(served: Served, names: frozenset[str]) -> Any:
+def make_app(served: Served, names: frozenset[str], sandboxes: Sandboxes) -> Any:
     """`names`: what the server is called, beside those of loopback."""
     app = Described(
         title="stockade", version=__version__, docs_url=None, redoc_url=None, openapi_url="/openapi.json",
@@ -49,12 +51,13 @@ def make_app(served: Served, names: frozenset[str]) -> Any:
     app.include_router(open_to_all)
     app.include_router(api)
     app.include_router(page)
+    app.include_router(queries)
     app.add_exception_handler(StockadeError, _ours)
     app.add_exception_handler(Denied, _denied)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _bug)
-    return Guard(app, names | LOOPBACK)
+    return Guard(sandboxes.beside(app), names | LOOPBACK)
 
 
 async def _ours(request: Request, error: Exception) -> Response:

@@ -20,6 +20,7 @@ from anyio.abc import TaskGroup
 
 from stockade import changes
 from stockade.approval.approver import understand
+from stockade.bots.spec import BotSpec
 from stockade.core.errors import StockadeError, UsageError
 from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import RunStore, RunSummary
@@ -135,10 +136,14 @@ class Runs:
 
     # Beginning
 
-    async def begin(self, token: Token, asked: NewRun, folder: str | None, key: str | None) -> tuple[str, bool]:
-        """The run, which is on record, and whether it is new: the same `key` with the same words is the same run."""
+    async def begin(
+        self, token: Token, asked: NewRun, folder: str | None, key: str | None, bot: BotSpec | None = None
+    ) -> tuple[str, bool]:
+        """The run, which is on record, and whether it is new: the same `key` with the same words is the same run.
+        `bot`: one that is none by name.
+        """
         if key is None:
-            return await self._begin(token, asked, folder, None), True
+            return await self._begin(token, asked, folder, None, bot), True
         async with self._locks.of("key", token.id, key):
             mine = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
             if (before := await self._asked_before(token, key)) is None:
@@ -159,8 +164,11 @@ class Runs:
                     return summary.run_id, options[REQUEST][1]
         return None
 
-    async def _begin(self, token: Token, asked: NewRun, folder: str | None, request: list[str] | None) -> str:
+    async def _begin(
+        self, token: Token, asked: NewRun, folder: str | None, request: list[str] | None, bot: BotSpec | None = None
+    ) -> str:
         spec = bounded(self.options, self.models, token, asked, folder)
+        spec = spec.model_copy(update={"objects": spec.objects.but(bot=bot)})
         async with self._room(token, token.id) as live:
             spec = await self._afford(token, live, spec)
             prepared = await factory.prepare(spec, self.store, self._listening(live))

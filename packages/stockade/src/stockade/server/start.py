@@ -15,6 +15,7 @@ from stockade.server.api import Served
 from stockade.server.app import make_app
 from stockade.server.certificate import Certificate, given, self_signed
 from stockade.server.runs import Runs
+from stockade.server.sandboxes import Sandboxes
 from stockade.server.tokens import Tokens
 from stockade.server.uploads import Uploads
 from stockade_sandbox.server.listening import listen, make_server
@@ -46,14 +47,16 @@ async def start(
     names = {host.lower(), *(certificate.names if certificate else ())}
     if own["behind_proxy"]:
         names.add(own["behind_proxy"].lower())
-    app = make_app(Served(runs, tokens, Uploads(store)), frozenset(names))
+    sandboxes = Sandboxes(options, runs)
+    app = make_app(Served(runs, tokens, Uploads(store)), frozenset(names), sandboxes)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection is an open file, and so is much of a run
     resource.setrlimit(resource.RLIMIT_NOFILE, (most if 0 <= most < _FILES else _FILES, most))
     at = listen(host, port)
     server = make_server(app, (certificate.cert, certificate.key) if certificate else None, last_s=3)
     try:
         with until(lambda: setattr(server, "should_exit", True)):
-            async with runs.serving():
+            async with runs.serving(), anyio.create_task_group() as group:
+                await group.start(sandboxes.sessions.run)
                 resumed = await runs.resume_all() if own["resume_on_start"] else []
                 shown = f"[{host}]" if ":" in host else host
                 scheme = "https" if certificate else "http"
@@ -64,6 +67,7 @@ async def start(
                 )
                 await server.serve(sockets=[at])
                 runs.closing = True
+                group.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):
             await store.close()

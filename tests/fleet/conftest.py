@@ -1,3 +1,0 @@
-from tests.cli.conftest import stage
-
-__all__ = ["stage"]
