@@ -1,10 +1,14 @@
 """More of the page in a real Chromium: conflicts, what has changed since, outline, keys, limits, weight, odd diffs."""
 
 import gzip
+import json
 import re
 
-from playwright.sync_api import Request, Response, expect
+from anyio.from_thread import start_blocking_portal
+from playwright.sync_api import Page, Request, Response, Route, expect
 
+from stockade.core.events import ModelStarted, RunFinished, RunStarted
+from stockade.runtime.records import open_store
 from stockade.testing import say
 from tests.server.conftest import asked, until
 from tests.server.test_page import User
@@ -12,6 +16,38 @@ from tests.server.test_page import User
 TEN = "".join(f"{number}\n" for number in range(10))
 FIRST = say("shell", command="sed -i 's/^0$/zero/' data.csv")
 EVIL = "<script>document.title = 'mine'</script>"
+
+
+IN_SIGHT = """() => [...document.querySelectorAll(".chunk")].every(one => one.childElementCount
+    || one.getBoundingClientRect().bottom < 0 || one.getBoundingClientRect().top > innerHeight)"""
+
+
+def nodes(page: Page) -> int:
+    count = page.evaluate("document.querySelectorAll('*').length")
+    assert isinstance(count, int)
+    return count
+
+
+async def longer(user: User, run: str, length: int) -> str:
+    """Another run on record, of so many events: the turns of this one, each with a number of its own."""
+    store, found = open_store(str(user.stage.path / "STATE" / "stockade" / "runs.db")), f"{run}-long"
+    events = await store.events(run)
+    first, last = (
+        next(at for at, event in enumerate(events) if isinstance(event, kind)) for kind in (ModelStarted, RunFinished)
+    )
+    one_turn = [event for event in events[first:last] if getattr(event, "turn", 0) == 1]
+    made = [
+        event.model_copy(update={"run_id": found}) if isinstance(event, RunStarted) else event
+        for event in events[:first]
+    ]
+    for turn in range(1, 1 + (length - len(events)) // len(one_turn) + 1):
+        for event in one_turn:
+            line = json.loads(event.line.replace("000000", f"{turn:06}"))
+            made.append(type(event).model_validate(line | {"turn": turn}))
+    await store.append(found, [*made, *events[last:]])
+    await store.close()
+    assert len(made) > length - len(events)
+    return found
 
 
 def changed(user: User, host: str) -> str:
@@ -95,6 +131,64 @@ def test_whoever_waits_is_named_on_every_screen(user: User) -> None:
     expect(user.page.locator(".state")).to_have_text("done")
     expect(user.page.locator("#asks")).to_be_hidden()
     expect(user.page).to_have_title(re.compile("^count"))
+
+
+def test_the_outline_leads_to_a_turn_and_back_behind_it(user: User) -> None:
+    steps = [say("shell", command=f"echo {number} > file{number}") for number in range(3)]
+    run = user.run(*steps, "done")
+    page = user.open(run)
+    turns = page.get_by_label("Turns").get_by_role("listitem")
+    expect(turns).to_have_count(4)
+    turns.nth(1).get_by_role("link", name="$ echo 1 > file1").click()
+    expect(page.locator(".step:focus")).to_contain_text("echo 1 > file1")
+    page.get_by_role("button", name="a new run from the end of turn 1", exact=True).click()
+    expect(page).not_to_have_url(re.compile(run))
+    expect(page.locator(".state")).to_have_text("done")
+    expect(page.get_by_label("Review").locator(".file").first).to_contain_text("file0")
+
+
+def test_ten_thousand_events_stay_smooth(user: User) -> None:
+    """However long a run is, only what is near the window is in the document; a link and a search reach all of it."""
+    run = user.run(say("shell", command="echo 000000"), "done")
+    until(user.client, run, "end")
+    with start_blocking_portal() as portal:
+        page = user.open(portal.call(longer, user, run, 10_000))
+    expect(page.locator("aside")).to_contain_text("Nothing was changed.")
+    sizes, seen, page_down = [], set[str](), page.get_by_label("Steps").evaluate("place => place.scrollHeight") // 40
+    for number in range(45):
+        page.evaluate("top => scrollTo(0, top)", number * page_down)
+        page.wait_for_function(IN_SIGHT)
+        seen |= set(page.locator(".step pre").all_inner_texts())
+        sizes.append(nodes(page))
+    assert max(sizes) < 4000, sizes
+    assert len(seen) > 1000
+    find = page.get_by_role("search")
+    find.get_by_label("Find in this run").fill("ECHO 001234")
+    find.get_by_role("button", name="Next").click()
+    expect(find).to_contain_text("1 of 1")
+    expect(page.locator(".step.found")).to_contain_text("$ echo 001234")
+    expect(page.locator(".step.found")).to_be_in_viewport()
+    find.get_by_label("Find in this run").fill("no such words")
+    find.get_by_role("button", name="Previous").click()
+    expect(find).to_contain_text("not found")
+    page.goto(f"{page.url}/e5000")
+    expect(page.locator(".step:focus")).to_be_in_viewport()
+    assert nodes(page) < 4000
+
+
+def test_nothing_moves_under_the_pointer_when_the_review_comes(user: User) -> None:
+    run = user.run(say("shell", command="echo 1 > one"), say("shell", command="echo 2 > two"), "done")
+    until(user.client, run, "end")
+    held = list[Route]()
+    user.page.route("**/diff?*", lambda route: held.append(route))
+    with user.page.expect_request("**/diff?*"):
+        page = user.open(run)
+    page.get_by_label("Turns").get_by_role("link", name="$ echo 2 > two").hover()
+    page.mouse.down()
+    held[0].continue_()
+    expect(page.get_by_label("Review")).to_be_visible()
+    page.mouse.up()
+    expect(page.locator(".step:focus")).to_contain_text("$ echo 2 > two")
 
 
 def test_a_link_to_a_step_does_not_end_the_watching(user: User) -> None:

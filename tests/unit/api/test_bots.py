@@ -262,9 +262,9 @@ def test_in_an_event_loop_one_awaits(folder: Path, tmp_path: Path) -> None:
 def test_the_public_names() -> None:
     assert stockade.__all__ == sorted(stockade.__all__, key=lambda name: (not name.isupper(), name))
     assert set(stockade.__all__) == {
-        "AsyncClient", "Bot", "BossBot", "BrowsingBot", "Client", "CoderBot", "Exchange", "Folder", "LogAnalysisBot",
-        "PlannerBot", "Policy", "ReadingBot", "RunResult", "Sandbox", "ShellBot", "StockadeError", "ToolDefinition",
-        "WritingBot", "__version__", "tool",
+        "AsyncClient", "Batch", "Bot", "BossBot", "BrowsingBot", "Client", "CoderBot", "Exchange", "Folder",
+        "LogAnalysisBot", "PlannerBot", "Policy", "ReadingBot", "RunResult", "Sandbox", "ShellBot", "StockadeError",
+        "ToolDefinition", "WritingBot", "__version__", "tool",
     }  # fmt: skip
     assert all(getattr(stockade, name) is not None for name in stockade.__all__)
     assert stockade.Sandbox.__module__ == "stockade_sandbox.blocking"

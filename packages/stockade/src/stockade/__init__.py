@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stockade.client.blocking import Client
     from stockade.client.runs import AsyncClient
     from stockade.core.errors import StockadeError
+    from stockade.fleet.batch import Batch
     from stockade.tools.function import tool
     from stockade.tools.tool_files import ToolDefinition
     from stockade_sandbox import Policy, Sandbox
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 _WHERE = {
     "AsyncClient": "client.runs",
+    "Batch": "fleet.batch",
     "Client": "client.blocking",
     "Bot": "api.bots",
     "BossBot": "api.bots",
@@ -52,6 +54,7 @@ _WHERE = {
 }
 __all__ = [
     "AsyncClient",
+    "Batch",
     "BossBot",
     "Bot",
     "BrowsingBot",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stockade import __version__
-from stockade.cli.lazy import COMMANDS, RUNS, SANDBOX, Table, load
+from stockade.cli.lazy import BATCH, COMMANDS, RUNS, SANDBOX, Table, load
 from stockade.cli.ui import failures
 from stockade.core.errors import UsageError, did_you_mean
 
@@ -97,6 +97,11 @@ def stockade(ctx: click.Context) -> int:
 @click.group("runs", cls=LazyGroup, table=RUNS, short_help=COMMANDS["runs"][1])
 def runs() -> None:
     """Past runs. RUN is an id, the beginning of one, or `last`."""
+
+
+@click.group("batch", cls=LazyGroup, table=BATCH, short_help=COMMANDS["batch"][1])
+def batch() -> None:
+    """Many runs: the tasks of a file, each in a sandbox of its own. FILE is that of the tasks, or of their results."""
 
 
 @click.group("sandbox", cls=LazyGroup, table=SANDBOX, short_help=COMMANDS["sandbox"][1])

@@ -23,6 +23,7 @@ COMMANDS: Table = {
     "apply": ("changes:apply", "Apply a run's changes to the folder."),
     "undo": ("changes:undo", "Undo an apply, byte for byte."),
     "discard": ("changes:discard", "Discard a run's changes."),
+    "batch": ("commands:batch", "Many runs at once, gone on with where they stopped."),
     "sandbox": ("commands:sandbox", "Commands in the sandbox, without a model."),
     "tool": ("tool", "Tools: list, try and build them."),
     "doctor": ("begin:doctor", "Check what this machine can enforce, with live escape tests."),
@@ -53,6 +54,14 @@ RUNS: Table = {
     "show": ("showing:show", "Show a whole run, step by step."),
     "stop": ("background:stop", "End runs that are under way, in order."),
     "undo": ("changes:undo", "Undo an apply, byte for byte."),
+}
+BATCH: Table = {
+    "run": ("batch:run", "Run the tasks of a file; called again, it goes on."),
+    "retry": ("batch:retry", "Do tasks of a batch again."),
+    "status": ("batch:status", "How far a batch is."),
+    "compare": ("batch:compare_", "Compare two batches on the tasks that both have."),
+    "stop": ("batch:stop", "End a batch that is under way, in order."),
+    "table": ("batch:table", "What became of each task."),
 }
 SANDBOX: Table = {
     "exec": ("sandbox_exec:exec_", "Run one program; its output and exit status are passed on."),

@@ -1,5 +1,5 @@
 import { LoggedOut, ago, button, call, el, form, get, head, list, many, post, say, status } from "./common.js";
-import { watch } from "./run.js";
+import { here, watch } from "./run.js";
 
 const main = document.getElementById("main"), who = document.getElementById("who");
 let stop = new AbortController();
@@ -117,7 +117,7 @@ function keys(event) {
 
 async function show() {
   const [, where, id, step] = location.hash.split("/").map(decodeURIComponent);
-  if (where === "runs" && id && main.dataset.run === id && step) return document.getElementById(step)?.focus();
+  if (where === "runs" && id && main.dataset.run === id && step) return here.goTo(step);
   stop.abort();
   stop = new AbortController();
   const { signal } = stop;

@@ -1,15 +1,20 @@
 // One run: its steps as they come, what it asks, what it may do, what it changed.
 import { button, el, events, form, get, head, list, many, post, put, say, size, status, time } from "./common.js";
 import { diffTable, review } from "./review.js";
+import { windowed } from "./windowed.js";
 
 const FOLD = 20;
+export const here = { goTo() {} };  // the step of that id, or of the event e<number>, of the run on the screen
 
 export async function watch(main, id, mine, signal, step) {
   const path = `/v1/runs/${encodeURIComponent(id)}`, may = (scope) => mine.scopes.includes(scope) || mine.scopes.includes("admin");
   const run = await get(path, signal);
   const steps = el("section", { data: { "aria-label": "Steps" } }), asked = el("div", { className: "asked", data: { "aria-live": "assertive" } });
-  const facts = el("div"), changed = el("div"), turns = el("ol", { className: "turns", data: { "aria-label": "Turns" } }), bar = el("div", { className: "bar" }), state = el("span");
-  const follow = button("Newest step ↓", () => { steps.lastElementChild?.scrollIntoView({ block: "end" }); }, { hidden: true });
+  const facts = el("div"), changed = el("div"), bar = el("div", { className: "bar" }), state = el("span");
+  const outline = el("nav", { className: "turns", data: { "aria-label": "Turns" } }), all = [];
+  const list = windowed(steps, drawn), turns = windowed(outline, turn, { name: "ol", guess: 24 });
+  const toEnd = () => { if (all.length) list.show(all.at(-1)); scrollTo(0, document.body.scrollHeight); };
+  const follow = button("Newest step ↓", toEnd, { hidden: true });
   const words = el("textarea", { rows: 2 });
   const send = form("Send", async () => {
     const { as } = await (await post(`${path}/messages`, { text: words.value })).json();
@@ -19,9 +24,14 @@ export async function watch(main, id, mine, signal, step) {
   }, el("label", {}, "Tell the bot (or, when it is over, what to do next) ", words));
   main.replaceChildren(
     el("h1", { textContent: run.task.slice(0, 300) }), el("div", { className: "bar" }, state, bar),
-    el("div", { className: "columns" }, el("div", {}, steps, follow, asked, may("run") && send), el("aside", {}, changed, facts,
-      el("details", { open: matchMedia("(min-width: 64rem)").matches }, el("summary", { textContent: "Turns" }), turns))));
-  const view = { path, may, steps, asked, facts, changed, bar, state, run, usage: { tokens: 0, cost: 0, turns: 0 }, network: [], turns, turn: 0, next: "", took: 0, current: null, cards: new Map() };
+    el("div", { className: "columns" },
+      el("details", { className: "outline", open: matchMedia("(min-width: 80rem)").matches }, el("summary", { textContent: "Turns" }), outline),
+      el("div", {}, finder(all, list), steps, follow, asked, may("run") && send), el("aside", {}, changed, facts)));
+  const view = { path, may, steps, asked, facts, changed, bar, state, run, usage: { tokens: 0, cost: 0, turns: 0 }, network: [], turn: 0, next: "", took: 0, current: null, cards: new Map() };
+  here.goTo = (step) => {
+    const found = all.findLast((item) => item.id <= Number(step.slice(1)));
+    if (found) list.show(found).focus();
+  };
 
   const atEnd = () => innerHeight + scrollY > document.body.scrollHeight - 160;
   addEventListener("scroll", () => { follow.hidden = atEnd(); }, { signal, passive: true });
@@ -39,14 +49,21 @@ export async function watch(main, id, mine, signal, step) {
   const flush = () => {  // seldom: each one lays the page out
     clearTimeout(late);
     late = undefined;
-    const stay = first ? step : atEnd(), batch = queue;
+    const stay = !first && atEnd(), batch = queue;
     first = false;
     queue = [];
-    const made = document.createDocumentFragment();
-    for (const event of batch) { const shown = shownAs(view, event); if (shown) { made.append(shown); outlined(view, event, shown); } }
-    steps.append(made);
+    for (const event of batch) {
+      const item = shownAs(view, event);
+      if (!item) continue;
+      all.push(item);
+      list.add(item);
+      if (event.turn > view.turn) {
+        view.turn = event.turn;
+        turns.add({ path, may, turn: event.turn, took: view.took, next: view.next, id: item.id });
+      }
+    }
     summary(view);
-    if (stay === true) scrollTo(0, document.body.scrollHeight);
+    if (stay) toEnd();
   };
   signal.addEventListener("abort", () => clearTimeout(late));
   for await (const batch of events(`${path}/events`, signal, -1, broken)) {
@@ -59,9 +76,9 @@ export async function watch(main, id, mine, signal, step) {
   Object.assign(view.run, await get(path, signal));
   controls(view);
   await questions(view, signal);
-  turns.classList.add("over");
+  outline.classList.add("over");
   await review(view, signal);
-  if (step) document.getElementById(step)?.focus();
+  if (step) here.goTo(step);
 }
 
 function controls({ path, may, bar, state, run }) {
@@ -141,32 +158,41 @@ function observed(seen) {
   return [el("p", { textContent: "it was cut off: nobody knows whether it ran" })];
 }
 
-// The element that shows an event, or nothing where it adds to one that is there.
+const address = (id) => `${location.hash.split("/").slice(0, 3).join("/")}/e${id}`;
+
+const drawn = (item) => el("div", { className: "step", id: `e${item.id}`, tabIndex: -1 }, el("a", { href: address(item.id), className: "at" }, time(item.at)), item.draw.map((draw) => draw()), item.live);
+
+// What shows an event, drawn when it is in sight; or nothing where it adds to one that is there.
 function shownAs(view, event) {
   const { type } = event;
-  const step = (...children) => el("div", { className: "step", id: `e${event.id}`, tabIndex: -1 }, el("a", { href: `#${location.hash.split("/").slice(1, 3).reduce((all, part) => `${all}/${part}`, "")}/e${event.id}`, className: "at" }, time(event.at)), ...children);
-  const note = (text, className = "quiet") => step(el("p", { className, textContent: text }));
+  const step = (...draw) => ({ id: event.id, at: event.at, events: [event], draw, live: null, node: null });
+  const note = (text, className = "quiet") => step(() => el("p", { className, textContent: text }));
+  const { current } = view;
   if (type === "output") {
-    if (view.current) view.current.append(event.text);
+    if (!current) return null;
+    current.kept = (current.kept + event.text).slice(-40_000);
+    current.live.hidden = false;
+    current.live.textContent = current.kept.split("\n").slice(-FOLD * 2).join("\n");
+    current.live.scrollTop = current.live.scrollHeight;
     return null;
   }
   if (type === "action_started") {
-    const live = el("pre", { className: "out", data: { tabindex: "0" } });
-    let kept = "";
     const { command } = event.action.action;
-    const made = step(command && navigator.clipboard && button("Copy", () => navigator.clipboard.writeText(command), { className: "copy", ariaLabel: "copy the command" }), wanted(event.action.action), live);
-    live.hidden = true;
-    view.current = {
-      append(text) { kept = (kept + text).slice(-40_000); live.hidden = false; live.textContent = kept.split("\n").slice(-FOLD * 2).join("\n"); live.scrollTop = live.scrollHeight; },
-      end(seen) { live.remove(); put(made, observed(seen)); },
-    };
-    return made;
+    const copy = () => command && navigator.clipboard && button("Copy", () => navigator.clipboard.writeText(command), { className: "copy", ariaLabel: "copy the command" });
+    view.current = { ...step(copy, () => wanted(event.action.action)), kept: "", live: el("pre", { className: "out", hidden: true, data: { tabindex: "0" } }) };
+    return view.current;
   }
   if (type === "action_finished") {
-    if (!view.current) return step(observed(event.observation));
-    view.current.end(event.observation);
+    const observe = () => observed(event.observation);
     view.current = null;
-    return event.words.length ? step(event.words.map((words) => el("p", { className: "warn", textContent: `${words.hook}: ${words.text}` }))) : null;
+    const said = event.words.length && step(() => event.words.map((words) => el("p", { className: "warn", textContent: `${words.hook}: ${words.text}` })));
+    if (!current) return step(observe);
+    current.live.remove();
+    current.live = null;
+    current.draw.push(observe);
+    current.events.push(event);
+    if (current.node) put(current.node, observe());
+    return said || null;
   }
   if (type === "model_answered") {
     const { usage } = event.answer;
@@ -179,7 +205,7 @@ function shownAs(view, event) {
     const text = [thought, thoughts?.text, thoughts?.speak].filter(Boolean).join("\n");
     const last = spoken || steps.every((one) => one.action.tool === "finish");
     view.next = steps.map((one) => short(one.action)).join("; ");
-    return text || last ? step(text && el("div", { className: "thought", textContent: text }), last && steps.map((one) => wanted(one.action))) : null;
+    return text || last ? step(() => text && el("div", { className: "thought", textContent: text }), () => last && steps.map((one) => wanted(one.action))) : null;
   }
   if (type === "run_started" || type === "run_resumed") {
     view.started = { ...view.started, ...event };
@@ -191,25 +217,49 @@ function shownAs(view, event) {
   }
   if (type === "network_requested") { view.network.push(event); return event.verdict === "refused" ? note(`network refused: ${event.method} ${event.host}:${event.port}: ${event.reason}`, "warn") : null; }
   if (type === "message_injected") return note(`${event.source}: ${event.text}`);
-  if (type === "check_finished") return step(el("p", { className: event.passed ? "" : "bad", textContent: `check ${event.passed ? "passed" : "failed"}: ${event.command}` }), !event.passed && observed(event.observation));
+  if (type === "check_finished") return step(() => el("p", { className: event.passed ? "" : "bad", textContent: `check ${event.passed ? "passed" : "failed"}: ${event.command}` }), () => !event.passed && observed(event.observation));
   if (type === "answer_unreadable") return note(`answer not understood: ${event.message}`, "warn");
   if (type === "paused") return note(`${event.said ? `${event.said} · ` : ""}waited ${Math.round(event.duration_s)} s`);
-  if (type === "run_finished") return step(el("p", {}, el("b", { textContent: event.status }), ` · ${event.reason}${event.detail ? `: ${event.detail}` : ""} · ${many(event.turns, "turn")} · ${many(event.changes.length, "file")} changed`), event.changed_tests.length > 0 && el("p", { className: "warn", textContent: `tests were changed: ${event.changed_tests.join(", ")}` }));
+  if (type === "run_finished") return step(() => el("p", {}, el("b", { textContent: event.status }), ` · ${event.reason}${event.detail ? `: ${event.detail}` : ""} · ${many(event.turns, "turn")} · ${many(event.changes.length, "file")} changed`), () => event.changed_tests.length > 0 && el("p", { className: "warn", textContent: `tests were changed: ${event.changed_tests.join(", ")}` }));
   if (type === "changes_applied") return note(`applied: ${event.paths.join(", ")}`);
   if (type === "changes_undone") return note(`undone: ${event.paths.join(", ")}`);
   if (type === "changes_discarded") return note("discarded");
   if (["checkpoint", "model_started", "tools_ready", "programs_started"].includes(type)) return null;
-  return step(el("details", {}, el("summary", { textContent: type.replaceAll("_", " ") }), el("pre", { textContent: JSON.stringify(event, null, 2) })));
+  return step(() => el("details", {}, el("summary", { textContent: type.replaceAll("_", " ") }), el("pre", { textContent: JSON.stringify(event, null, 2) })));
 }
 
 const short = (action) => `${action.tool === "shell" ? "$" : (action.name ?? action.tool).replaceAll("_", " ")} ${(action.command ?? action.path ?? action.answer ?? action.question ?? "").split("\n")[0].slice(0, 60)}`;
 
-// The first step of a turn has a line in the outline, and a way to begin again behind it.
-function outlined({ path, may, turns, took, next }, { turn }, shown) {
-  if (!turn || turn <= turns.childElementCount) return;
+// A turn in the outline: leads to its first step, and is a way to begin again behind it.
+function turn({ path, may, turn, took, next, id }) {
   const from = button("↩", async () => { const { id } = await (await post(`${path}/rewind`, { turn })).json(); location.hash = `#/runs/${encodeURIComponent(id)}`; }, { title: "a new run from the end of this turn", ariaLabel: `a new run from the end of turn ${turn}` });
-  turns.append(el("li", { value: turn }, el("a", { href: shown.firstChild.href, textContent: next }), el("span", { className: "quiet", textContent: ` ${took.toFixed(1)} s` }), may("run") && from));
+  return el("li", { value: turn }, el("a", { href: address(id), textContent: next }), el("span", { className: "quiet", textContent: ` ${took.toFixed(1)} s` }), may("run") && from);
 }
+
+// Words in the steps, also in those that are not in the document: the browser's own search does not see them.
+function finder(all, list) {
+  const box = el("input", { type: "search", placeholder: "thoughts, commands, output" }), where = el("span", { className: "quiet", data: { "aria-live": "polite" } });
+  let now = null;
+  const go = (by) => {
+    const wanted = box.value.trim().toLowerCase(), found = wanted ? all.filter((item) => item.events.some((event) => holds(event, wanted))) : [];
+    const before = found.findIndex((item) => item.id >= (now?.id ?? 0));
+    const at = by > 0 ? (before < 0 ? 0 : before + (found[before] === now)) : (before < 0 ? found.length : before) - 1;
+    if (now?.node) now.node.classList.remove("found");
+    now = found.at(at % found.length) ?? null;
+    where.textContent = now ? `${found.indexOf(now) + 1} of ${found.length}` : wanted && "not found";
+    if (!now) return;
+    const node = list.show(now);
+    node.classList.add("found");
+    node.scrollIntoView({ block: "center" });
+  };
+  const made = el("form", { className: "bar find", data: { role: "search" } }, el("label", { className: "row" }, "Find in this run ", box), el("button", { textContent: "Next" }), button("Previous", () => go(-1)), where);
+  made.onsubmit = (event) => { event.preventDefault(); go(1); };
+  return made;
+}
+
+const NAMES = new Set(["type", "kind", "tool", "stream", "base64"]);
+const holds = (value, wanted) => typeof value === "string" ? value.toLowerCase().includes(wanted)
+  : value !== null && typeof value === "object" && Object.entries(value).some(([name, one]) => !NAMES.has(name) && holds(one, wanted));
 
 // What it may do, in words, and how much of its budget is used.
 function summary(view) {

@@ -1,0 +1,224 @@
+"""The results of a batch: a line an attempt, appended and synced; and beside them which runs were begun, so that after
+a kill none is lost and none begun twice.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import ValidationError
+
+from stockade.core.data import Data
+from stockade.core.errors import StoreFailed, UsageError
+from stockade.core.events import RunFinished
+from stockade.fleet.tasks import Item
+from stockade_sandbox.locks import open_lock, try_lock
+from stockade_sandbox.processes import start_time
+
+Outcome = Literal["solved", "check failed", "gave up", "budget", "model error", "sandbox error", "cancelled",
+                  "usage error"]  # fmt: skip
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+INFRASTRUCTURE: frozenset[Outcome] = frozenset({"model error", "sandbox error"})
+"""They say nothing about the task."""
+FINAL: frozenset[Outcome] = frozenset({"solved", "check failed", "gave up", "budget"})
+"""With one of these a task is not done again unless the user says so."""
+_OF_REASONS: Mapping[str, Outcome] = {
+    "check_failed": "check failed", "gave_up": "gave up", "schema": "gave up", "loop": "gave up",
+    "unreadable": "gave up", "turns": "budget", "time": "budget", "tokens": "budget", "cost": "budget",
+    "model": "model error", "sandbox": "sandbox error", "store": "sandbox error", "bug": "sandbox error",
+    "user": "cancelled",
+}  # fmt: skip
+_JOURNAL = ".journal"
+
+
+def outcome_of(finished: RunFinished) -> Outcome:
+    """What the end of a run is in a batch. A hook or tool of the user's that broke is theirs to mend."""
+    if finished.status == "done":
+        return "check failed" if finished.verified is False else "solved"
+    if (finished.status, finished.reason) == ("stopped", "hook"):
+        return "gave up"
+    return _OF_REASONS.get(finished.reason, "usage error")
+
+
+class Attempt(Data):
+    """A line of the results. `cost` in USD and `tokens` are those of the whole run, `seconds` of this attempt."""
+
+    id: str
+    epoch: int = 1
+    hash: str
+    attempt: int
+    run: str
+    outcome: Outcome
+    reason: str = ""
+    detail: str = ""
+    verified: bool | None = None
+    answer: str | None = None
+    turns: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    started: float
+    seconds: float
+    resumed: bool = False
+    applied: tuple[str, ...] = ()
+    kept: str = ""
+    """Why changes were not applied that should have been."""
+    model: str = ""
+    tags: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.id, self.epoch, self.hash
+
+
+def default_results(tasks: Path) -> Path:
+    """Where they are when nobody says: beside the tasks."""
+    return tasks.with_name(f"{tasks.stem if tasks.suffix in ('.jsonl', '.csv') else tasks.name}.results.jsonl")
+
+
+def results_of(path: Path) -> Path:
+    """Those of a file of tasks, or of their own name. UsageError where there are none."""
+    for one in (default_results(path), path):
+        if one.is_file() and one.name.endswith(".jsonl") and (one != path or _is_results(one)):
+            return one
+    raise UsageError(f"there are no results of {path}", f"stockade batch run {path}")
+
+
+def _is_results(path: Path) -> bool:
+    with path.open() as file:
+        line = file.readline()
+    return not line or '"outcome"' in line
+
+
+def read_results(path: Path) -> list[Attempt]:
+    """In the order of writing. A last line that a kill cut off is none."""
+    found = list[Attempt]()
+    for number, line in enumerate(_whole_lines(path), 1):
+        try:
+            found.append(Attempt.model_validate_json(line))
+        except ValidationError:
+            raise StoreFailed(f"{path}, line {number} is no line of results", "name another by --results") from None
+    return found
+
+
+def latest(attempts: list[Attempt]) -> list[Attempt]:
+    """Of each task and epoch the last attempt, in the order in which they were first seen."""
+    return list({(one.id, one.epoch): one for one in attempts}.values())
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    try:
+        return path.read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreFailed(f"{path} cannot be read: {error.strerror}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The process that drives a batch. `pidfd` is readable when it is gone."""
+
+    pidfd: int
+
+
+def driver_of(path: Path) -> Driver | None:
+    """Who drives the batch of these results now."""
+    journal = _journal(path)
+    if not journal.exists():
+        return None
+    descriptor = open_lock(journal)
+    try:
+        if try_lock(descriptor):
+            return None
+    finally:
+        os.close(descriptor)
+    drivers = [row["driver"] for row in map(json.loads, _whole_lines(journal)) if "driver" in row]
+    if not drivers:
+        return None
+    pid, began = drivers[-1]
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if start_time(pid, zombies=False) == began:
+        return Driver(pidfd)
+    os.close(pidfd)
+    return None
+
+
+def _journal(path: Path) -> Path:
+    return path.with_name(path.name + _JOURNAL)
+
+
+class Results:
+    """Those that this process writes; nobody else does meanwhile."""
+
+    def __init__(self, path: Path, lines: int, journal: int, attempts: list[Attempt]) -> None:
+        self.path, self.attempts = path, attempts
+        self._lines, self._journal = lines, journal
+        self._begun = dict[tuple[str, int, str], str]()
+        over = {one.run for one in attempts if one.outcome != "cancelled"}
+        for row in map(json.loads, _whole_lines(_journal(path))):
+            if "run" in row and row["run"] not in over:
+                self._begun[row["id"], row["epoch"], row["hash"]] = row["run"]
+
+    def last(self, item: Item) -> Attempt | None:
+        """Of this very task with these very settings."""
+        return next((one for one in reversed(self.attempts) if one.key == item.key), None)
+
+    def tries(self, item: Item) -> int:
+        return sum(one.key == item.key for one in self.attempts)
+
+    def begun(self, item: Item) -> str | None:
+        """The run of it that was begun and has not come to its end."""
+        return self._begun.get(item.key)
+
+    def begin(self, item: Item, run_id: str) -> None:
+        """On disk when this returns."""
+        self._begun[item.key] = run_id
+        _append(self._journal, {"id": item.task.id, "epoch": item.epoch, "hash": item.digest, "run": run_id})
+
+    def add(self, attempt: Attempt) -> None:
+        """On disk when this returns."""
+        _append(self._lines, attempt.model_dump(mode="json"))
+        self.attempts.append(attempt)
+        if attempt.outcome != "cancelled":
+            self._begun.pop(attempt.key, None)
+
+
+def _append(descriptor: int, row: Mapping[str, Any]) -> None:
+    try:
+        os.write(descriptor, f"{json.dumps(row)}\n".encode())
+        os.fsync(descriptor)
+    except OSError as error:
+        raise StoreFailed(f"the results cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Results]:
+    """Inside, these results are this process's alone. UsageError while another drives the batch."""
+    opened = list[int]()
+    try:
+        try:
+            opened.append(journal := _open(_journal(path)))
+            if not try_lock(journal):
+                raise UsageError(f"the batch of {path} is under way in another process", "stockade batch status")
+            opened.append(lines := _open(path))
+        except OSError as error:
+            raise UsageError(f"the results {path} cannot be written: {error.strerror}", "--results FILE") from None
+        for descriptor, file in ((journal, _journal(path)), (lines, path)):
+            os.ftruncate(descriptor, sum(len(line) + 1 for line in _whole_lines(file)))
+        _append(journal, {"driver": [os.getpid(), start_time(os.getpid())], "at": time.time()})
+        yield Results(path, lines, journal, read_results(path))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

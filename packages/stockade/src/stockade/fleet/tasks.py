@@ -1,0 +1,243 @@
+"""The tasks of a batch: a JSONL or CSV file, a folder of task folders, or values from Python; all checked before any
+of them starts.
+"""
+
+import csv
+import fnmatch
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, ValidationError
+
+from stockade.core.data import Data, first_refused
+from stockade.core.errors import UsageError, did_you_mean
+from stockade.core.events import Checks
+from stockade.core.settings import listed
+from stockade.paths import read_regular
+from stockade.runtime.policy import make_policy
+from stockade.runtime.settings import FOLDER_MODES
+from stockade.runtime.spec import RunSpec
+
+MAX_FILE_BYTES = 1 << 30
+_MAX_SEED = 2**32
+_NOT_HASHED = {"store", "keep_warm_s"}
+_TASK_FILES = ("task.md", "instruction.md")
+Texts = Annotated[tuple[str, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
+                  BeforeValidator(listed)]  # fmt: skip
+
+
+class Limits(Data):
+    """Of one task; what is not set here is as on the command line."""
+
+    max_turns: int | None = Field(default=None, ge=0)
+    timeout: float | None = Field(default=None, ge=0)
+    max_tokens: int | None = Field(default=None, ge=0)
+    max_cost: float | None = Field(default=None, ge=0)
+
+
+class Task(Data):
+    """A line of a batch. `files` are copied in, as by --copy; paths are relative to the file that names them."""
+
+    id: str = Field(pattern=r"^[^\s/][^\n\r\t]{0,199}$")
+    task: str = Field(min_length=1)
+    folder: str | None = None
+    files: Texts = ()
+    image: str | None = None
+    bot: str | None = None
+    model: str | None = None
+    check: Checks = ()
+    protect: Texts = ()
+    limits: Limits = Limits()
+    tags: Texts = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One run that is asked for. `digest`: of the task and of all settings of its run."""
+
+    task: Task
+    spec: RunSpec
+    digest: str
+    epoch: int = 1
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        return self.task.id, self.epoch, self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which of the tasks, in which order, how often."""
+
+    limit: int | None = None
+    filters: tuple[str, ...] = ()
+    shuffle: bool = False
+    epochs: int = 1
+
+    def of(self, tasks: Iterable[Task], seed: int) -> list[Task]:
+        """A filter is a pattern of the id, or `tag=NAME`; one of several is enough."""
+        found = [one for one in tasks if not self.filters or any(_fits(one, text) for text in self.filters)]
+        if self.shuffle:
+            random.Random(seed).shuffle(found)
+        return found[: self.limit]
+
+
+def _fits(task: Task, text: str) -> bool:
+    tag = text.removeprefix("tag=")
+    return tag in task.tags if tag != text else fnmatch.fnmatchcase(task.id, text)
+
+
+def read_tasks(source: Path | Iterable[Mapping[str, Any]], base: RunSpec, select: Selection) -> list[Item]:
+    """UsageError, with the place, for the first that is wrong; nothing has started then."""
+    where = Path.cwd()
+    if isinstance(source, Path):
+        where = (source if source.is_dir() else source.parent).absolute()
+        rows = _of_folder(source) if source.is_dir() else _of_csv(source) if source.suffix == ".csv" else _lines(source)
+    else:
+        rows = ((f"task {number}", dict(row)) for number, row in enumerate(source, 1))
+    tasks, places = list[Task](), dict[str, str]()
+    for place, row in rows:
+        task = _task(place, row)
+        if task.id in places:
+            raise UsageError(f"{place}: the id {task.id!r} is that of {places[task.id]} already", "give each its own")
+        places[task.id] = place
+        tasks.append(task)
+    if not tasks:
+        raise UsageError(f"there is no task in {source}", 'a line is {"id": "one", "task": "..."}')
+    chosen = select.of(tasks, base.seed or 0)
+    if not chosen:
+        raise UsageError("no task fits the filter", "--filter takes a pattern of the id, or tag=NAME")
+    specs = {one.id: _spec(places[one.id], one, base, where) for one in chosen}
+    return [_item(one, specs[one.id], epoch) for epoch in range(1, select.epochs + 1) for one in chosen]
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(_text(path).split("\n"), 1):  # not splitlines: JSON may hold U+2028 as it is
+        if not line.strip():
+            continue
+        place = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UsageError(f"{place}: this is no JSON: {error}", "one JSON object a line") from None
+        if not isinstance(row, dict):
+            raise UsageError(f"{place}: this is no JSON object", 'a line is {"id": "one", "task": "..."}')
+        yield place, row
+
+
+def _text(path: Path) -> str:
+    try:
+        data = read_regular(path, MAX_FILE_BYTES)
+        return data.decode()
+    except OSError as error:
+        raise UsageError(f"the tasks {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the tasks {path} are not UTF-8 text") from None
+
+
+def _of_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Columns are keys, `limits.max_turns` among them; an empty cell is a key that is not there."""
+    reader = csv.DictReader(_text(path).splitlines(keepends=True))
+    for cells in reader:
+        place, row = f"{path}, line {reader.line_num}", dict[str, Any]()
+        if None in cells or None in cells.values():
+            raise UsageError(f"{place}: it has not as many cells as the first line", "quote cells that hold commas")
+        for key, text in cells.items():
+            if text:
+                outer, _, inner = key.strip().partition(".")
+                if inner:
+                    row.setdefault(outer, {})[inner] = text
+                else:
+                    row[outer] = text
+        yield place, row
+
+
+def _of_folder(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each folder in it is a task by its name: `task.json` with the keys of a line, or `task.md` with the words; what
+    is in its `folder` is the folder.
+    """
+    for one in sorted(path.iterdir()):
+        if not one.is_dir() or one.name.startswith("."):
+            continue
+        row: dict[str, Any] = {"id": one.name}
+        if (one / "folder").is_dir():
+            row["folder"] = f"{one.name}/folder"
+        if (words := next((one / name for name in _TASK_FILES if (one / name).is_file()), None)) is not None:
+            row["task"] = _text(words)
+        if (one / "task.json").is_file():
+            for _, keys in _lines_of_one(one / "task.json"):
+                row |= keys
+        yield str(one), row
+
+
+def _lines_of_one(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        row = json.loads(_text(path))
+    except ValueError as error:
+        raise UsageError(f"{path}: this is no JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise UsageError(f"{path}: this is no JSON object")
+    yield str(path), row
+
+
+def _task(place: str, row: Mapping[str, Any]) -> Task:
+    try:
+        return Task.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key, model = ".".join(map(str, first["loc"])), Limits if len(first["loc"]) > 1 else Task
+        if first["type"] == "extra_forbidden":
+            known = list(model.model_fields)
+            hint = did_you_mean(str(first["loc"][-1]), known, f"the keys are {', '.join(known)}")
+            raise UsageError(f"{place}: there is no key {key!r}", hint) from None
+        if first["type"] == "missing":
+            raise UsageError(f"{place}: the key {key!r} is missing") from None
+        raise UsageError(f"{place}: {key}: {first['msg'].removeprefix('Value error, ')}") from None
+
+
+def _spec(place: str, task: Task, base: RunSpec, where: Path) -> RunSpec:
+    """The settings of the command line with what the task says."""
+    said: dict[str, Any] = {
+        "task": task.task, "image": task.image, "bot": task.bot, "model": task.model, "check": task.check,
+        "protect": task.protect, **task.limits.model_dump(),
+        "folder": (_from(where, task.folder, FOLDER_MODES),) if task.folder else (),
+        "copy": tuple(_from(where, one) for one in task.files),
+        "program_model": task.model or base.program_model,
+    }  # fmt: skip
+    said = {key: value for key, value in said.items() if value not in (None, ())}
+    try:
+        spec = RunSpec.model_validate({**base.model_dump(by_alias=True), **said})
+        for rule in make_policy(spec, "overlay").folders:
+            if not Path(rule.host).is_dir():
+                raise UsageError(f"there is no folder {rule.host}", "paths are relative to the file of the tasks")
+    except ValidationError as error:
+        key, words = first_refused(error, RunSpec)
+        raise UsageError(f"{place}: {key}{words}") from None
+    except UsageError as error:
+        raise UsageError(f"{place}: {error.message}", error.hint) from None
+    return spec
+
+
+def _from(where: Path, text: str, modes: Iterable[str] = ()) -> str:
+    """PATH[:MODE], or PATH[:DEST], with the path as seen from here."""
+    path, colon, rest = text.rpartition(":") if not modes or text.rpartition(":")[2] in modes else ("", "", text)
+    if not colon:
+        path, rest = rest, ""
+    return f"{where / Path(path).expanduser()}{colon}{rest}"
+
+
+def _item(task: Task, spec: RunSpec, epoch: int) -> Item:
+    """With a seed, each epoch has the next one: the same would give the same run."""
+    if spec.seed is not None:
+        spec = spec.model_copy(update={"seed": (spec.seed + epoch - 1) % _MAX_SEED})
+    return Item(task, spec, _digest(task, spec), epoch)
+
+
+def _digest(*values: BaseModel) -> str:
+    dumped = [one.model_dump(mode="json", exclude=_NOT_HASHED) for one in values]
+    return hashlib.sha256(json.dumps(dumped, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,3 @@
+from tests.cli.conftest import stage
+
+__all__ = ["stage"]

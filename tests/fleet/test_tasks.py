@@ -1,0 +1,121 @@
+"""What is wrong with the tasks of a batch is said before any of them starts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stockade.core.errors import UsageError
+from stockade.fleet.results import Attempt, default_results
+from stockade.fleet.statistics import compare, sign_test, summary, wilson
+from stockade.fleet.tasks import Item, Selection, read_tasks
+from stockade.runtime.spec import RunSpec
+
+BASE = RunSpec(model="scripted/none.jsonl", seed=7)
+
+
+def write(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+def read(path: Path, **select: Any) -> list[Item]:
+    return read_tasks(path, BASE, Selection(**select))
+
+
+@pytest.mark.parametrize(
+    ("row", "words", "hint"),
+    [
+        ({"id": "b", "task": "t", "chek": "x"}, "line 2: there is no key 'chek'", "did you mean check?"),
+        ({"id": "b", "task": "t", "limits": {"turns": 3}}, "no key 'limits.turns'", "did you mean max_turns?"),
+        ({"id": "a", "task": "t"}, "line 2: the id 'a' is that of", "give each its own"),
+        ({"id": "b"}, "line 2: the key 'task' is missing", None),
+        ({"id": "b", "task": "t", "limits": {"max_turns": -1}}, "line 2: limits.max_turns: ", None),
+        ({"id": "b", "task": "t", "folder": "nowhere"}, "line 2: there is no folder ", None),
+        ({"id": "b", "task": "t", "protect": "/etc/passwd"}, "line 2: protect: '/etc/passwd' is no path in", None),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_wrong_is_named(tmp_path: Path, row: dict[str, Any], words: str, hint: str | None) -> None:
+    path = write(tmp_path / "t.jsonl", {"id": "a", "task": "t"}, row)
+    with pytest.raises(UsageError) as raised:
+        read(path)
+    assert words in raised.value.message
+    assert hint is None or raised.value.hint == hint
+
+
+def test_a_line_that_is_no_json(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": "a", "task": "t"}\n\n{"id": \n')
+    with pytest.raises(UsageError, match="line 3: this is no JSON"):
+        read(tmp_path / "t.jsonl")
+
+
+def test_paths_are_those_of_the_file_and_limits_those_of_the_task(tmp_path: Path) -> None:
+    (tmp_path / "repo").mkdir()
+    (tmp_path / "x").touch()
+    path = write(tmp_path / "t.jsonl", {"id": "a", "task": "t", "folder": "repo:ro", "files": ["x:y"],
+                                        "limits": {"max_turns": 3}, "check": "true"})  # fmt: skip
+    (item,) = read(path)
+    assert item.spec.folder == (f"{tmp_path}/repo:ro",)
+    assert item.spec.copy_in == (f"{tmp_path}/x:y",)
+    assert (item.spec.max_turns, item.spec.check, item.spec.model) == (3, ("true",), "scripted/none.jsonl")
+
+
+def test_which_of_them_in_which_order_how_often(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", *({"id": f"n{n}", "task": "t", "tags": ["even"][n % 2 :]} for n in range(8)))
+    assert [one.task.id for one in read(path, filters=("tag=even",), limit=3)] == ["n0", "n2", "n4"]
+    assert [one.task.id for one in read(path, filters=("n[67]",))] == ["n6", "n7"]
+    shuffled = [one.task.id for one in read(path, shuffle=True)]
+    assert shuffled == [one.task.id for one in read(path, shuffle=True)] != [f"n{n}" for n in range(8)]
+    twice = read(path, limit=1, epochs=2)
+    assert [(one.task.id, one.epoch, one.spec.seed) for one in twice] == [("n0", 1, 7), ("n0", 2, 8)]
+
+
+def test_the_digest_is_of_the_task_and_of_the_settings(tmp_path: Path) -> None:
+    first = read(write(tmp_path / "t.jsonl", {"id": "a", "task": "t"}))[0]
+    assert read(tmp_path / "t.jsonl")[0].digest == first.digest
+    bounded = BASE.model_copy(update={"max_turns": 3})
+    assert read_tasks(tmp_path / "t.jsonl", bounded, Selection())[0].digest != first.digest
+    assert read(write(tmp_path / "t.jsonl", {"id": "a", "task": "u"}))[0].digest != first.digest
+
+
+def test_csv_and_a_folder_of_task_folders(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('id,task,check,limits.timeout\na,"one, two",true,30\nb,t,,\n')
+    a, b = read(tmp_path / "t.csv")
+    assert (a.spec.task, a.spec.check, a.spec.timeout, b.spec.check) == ("one, two", ("true",), 30.0, ())
+    (tmp_path / "tasks" / "a" / "folder").mkdir(parents=True)
+    (tmp_path / "tasks" / "a" / "task.md").write_text("do it")
+    (tmp_path / "tasks" / "a" / "task.json").write_text('{"check": "true"}')
+    (one,) = read(tmp_path / "tasks")
+    assert (one.task.id, one.spec.task, one.spec.check) == ("a", "do it", ("true",))
+    assert one.spec.folder == (f"{tmp_path}/tasks/a/folder",)
+    assert default_results(tmp_path / "tasks").name == "tasks.results.jsonl"
+
+
+def attempt(name: str, outcome: Any, epoch: int = 1, seconds: float = 1.0) -> Attempt:
+    run = f"{name}-{epoch}-{outcome}"
+    return Attempt(
+        id=name, epoch=epoch, hash="h", attempt=1, run=run, outcome=outcome, started=0, seconds=seconds
+    )  # fmt: skip
+
+
+def test_intervals_and_tests_as_the_tables_have_them() -> None:
+    assert wilson(8, 10) == pytest.approx((0.4901625, 0.9433178), abs=1e-6)  # statsmodels' proportion_confint
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert sign_test(1, 9) == pytest.approx(0.021484375)  # scipy's binomtest(1, 10)
+    assert sign_test(3, 3) == 1.0
+
+
+def test_a_summary_counts_what_says_something_about_the_tasks() -> None:
+    found = [attempt("a", "model error"), attempt("a", "solved"), attempt("a", "gave up", 2), attempt("b", "budget"),
+             attempt("b", "budget", 2, 9.0), attempt("c", "sandbox error")]  # fmt: skip
+    told = summary(found)
+    assert (told.solved_of, told.retried, told.p95_s) == ((1, 4), 1, 9.0)
+    assert told.pass_at == {1: 0.25, 2: 0.5}
+
+
+def test_two_batches_are_compared_pair_by_pair() -> None:
+    first = [attempt("a", "solved"), attempt("b", "solved"), attempt("c", "gave up"), attempt("d", "model error")]
+    second = [attempt("a", "solved"), attempt("b", "check failed"), attempt("c", "budget"), attempt("d", "solved")]
+    found = compare(first, second)
+    assert (found.both, found.only_first, found.only_second, found.neither, found.p) == (1, ("b",), (), 1, 1.0)
