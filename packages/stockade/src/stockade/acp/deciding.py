@@ -20,7 +20,6 @@ from stockade.core.ports import Reviewer
 from stockade.core.secrets import Redactor
 from stockade.core.text import one_line
 from stockade_sandbox.errors import ReviewOutdated
-from stockade_sandbox.overlay import Review
 from stockade_sandbox.results import Change, FolderLayer, Moved, what_changed
 
 MAX_FILES, MAX_CHARS = 500, 1_000_000
@@ -31,13 +30,6 @@ _DISCARD = PermissionOption(option_id="discard", name="Discard", kind="reject_al
 _THESE = PermissionOption(option_id="apply", name="Apply these too", kind="allow_once")
 _LEAVE = PermissionOption(option_id="keep", name="Leave them out", kind="reject_once")
 _MERGE = PermissionOption(option_id="merge", name="Merge both sides", kind="allow_once")
-
-
-class WhileUp(Review):
-    """Decides on the layers of a sandbox that is up: they are removed when it has ended."""
-
-    def discard(self, layer: object) -> None:
-        """Not yet."""
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 
 from stockade import __version__, changes
 from stockade.acp.asking import Mode, Modes, User, attach, hook_names
-from stockade.acp.deciding import Desk, WhileUp
+from stockade.acp.deciding import Desk
 from stockade.acp.outbox import Outbox
 from stockade.acp.story import Live, Story
 from stockade.acp.wording import Paths, say
@@ -23,9 +23,7 @@ from stockade.core.errors import StockadeError, UsageError
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
-    ChangesApplied,
     ChangesDiscarded,
-    ChangesUndone,
     MessageInjected,
     RunEvent,
     RunFinished,
@@ -35,7 +33,7 @@ from stockade.core.events import (
 from stockade.core.messages import Image, ModelInfo
 from stockade.core.ports import RunStore
 from stockade.core.secrets import EXACT
-from stockade.loop.conversation import Conversation, follow_up
+from stockade.loop.conversation import DECIDED, Conversation, follow_up
 from stockade.run_lock import cleanup, is_locked, lock
 from stockade.runtime import factory, sandboxes
 from stockade.runtime.factory import Prepared, check_task
@@ -56,10 +54,6 @@ COMMANDS = {
 }
 StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
 _STOPS: dict[str, StopReason] = {"turns": "max_turn_requests", "tokens": "max_tokens"}
-_DECIDED: dict[type[RunEvent], str] = {
-    ChangesApplied: "Your changes were accepted: they are in the user's folder now.",
-    ChangesUndone: "The user took what was applied out of their folder again; here it is still as you left it.",
-}
 
 
 @dataclass(slots=True)
@@ -236,7 +230,7 @@ class Session:
         """Implements loop.conversation.Next: the changes, the end of the turn, and what the user says next."""
         turn = self._turn
         if turn is not None and not turn.cancelled and finished.reason != "user":
-            await self._decide(self._desk(WhileUp(caches=False), self._record))
+            await self._decide(self._desk(sandboxes.reviewer(up=True), self._record))
         if self._discards:
             return ()
         if turn is not None:
@@ -269,7 +263,7 @@ class Session:
         """To the bot, of what became of its changes."""
         told, self._decisions = self._decisions[-1:], []
         at, turn = SystemClock().now(), finished.turns + 1
-        return [MessageInjected(at=at, turn=turn, source="resume", text=_DECIDED[type(one)]) for one in told]
+        return [MessageInjected(at=at, turn=turn, source="resume", text=DECIDED[type(one)]) for one in told]
 
     async def _tidy(self) -> None:
         """Of a sandbox that is gone. Layers are removed where nothing in them is still to be decided on."""
@@ -336,7 +330,7 @@ class Session:
 
     def _record(self, event: RunEvent) -> None:
         from_thread.run(self.store.append, self.id, [event])
-        if type(event) in _DECIDED:
+        if type(event) in DECIDED:
             self._decisions.append(event)
 
     async def _decide(self, desk: Desk) -> None:
@@ -360,7 +354,7 @@ class Session:
         up = not self._ended.is_set()
         if not up:
             await self._settle()
-        desk = self._desk(WhileUp(caches=False) if up else sandboxes.reviewer(), self._record)
+        desk = self._desk(sandboxes.reviewer(up=up), self._record)
         if name == "undo":
             self.outbox.put(update_agent_message_text(await desk.undo()))
         elif name == "apply" and up:
