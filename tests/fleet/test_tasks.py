@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from stockade.core.errors import UsageError
+from stockade.fleet.inspect_log import inspect_log
 from stockade.fleet.results import Attempt, default_results
 from stockade.fleet.statistics import compare, sign_test, summary, wilson
 from stockade.fleet.tasks import Item, Selection, read_tasks
@@ -119,3 +120,11 @@ def test_two_batches_are_compared_pair_by_pair() -> None:
     second = [attempt("a", "solved"), attempt("b", "check failed"), attempt("c", "budget"), attempt("d", "solved")]
     found = compare(first, second)
     assert (found.both, found.only_first, found.only_second, found.neither, found.p) == (1, ("b",), (), 1, 1.0)
+
+
+def test_the_log_for_inspect_has_a_sample_a_task_and_epoch() -> None:
+    log = inspect_log("t", [attempt("a", "model error"), attempt("a", "solved"), attempt("b", "sandbox error")])
+    assert (log["status"], log["results"]["scores"][0]["metrics"]["accuracy"]["value"]) == ("error", 1.0)
+    a, b = log["samples"]
+    assert (a["scores"]["solved"]["value"], "error" in a) == ("C", False)
+    assert ("scores" in b, b["error"]["message"]) == (False, "sandbox error: ")

@@ -3,6 +3,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
@@ -76,6 +77,29 @@ async def test_passing_faults_are_tried_again(replies: list[Reply], pauses: list
     slept = Slept()
     assert (await ask(*replies, says("at last"), slept=slept)).content == "at last"
     assert slept.pauses == pauses
+
+
+async def test_what_one_run_hears_of_being_left_alone_holds_for_the_others() -> None:
+    over, waiting, slept = anyio.Event(), anyio.Event(), Slept()
+
+    async def sleep(seconds: float) -> None:
+        await slept(seconds)
+        waiting.set()
+        await over.wait()
+
+    async with FakeOpenAI([fails(429, headers={"Retry-After": "60"})]) as server, anyio.create_task_group() as group:
+        async with model_of(server, sleep=sleep) as one, model_of(server, sleep=sleep) as other:
+            group.start_soon(one.ask, question())
+            await waiting.wait()
+            group.start_soon(other.ask, question())
+            while len(slept.pauses) < 2:
+                await anyio.lowlevel.checkpoint()
+            assert len(server.questions) == 1
+            over.set()
+            while len(server.questions) < 3:
+                await anyio.lowlevel.checkpoint()
+            await other.ask(question())
+            assert slept.pauses == [60.0, pytest.approx(60, abs=30)]
 
 
 async def test_retries_come_to_an_end() -> None:

@@ -20,6 +20,7 @@ from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.safe import one_line, some
 from stockade.core.errors import UsageError
 from stockade.fleet.batch import Plan, Runner, opened
+from stockade.fleet.inspect_log import inspect_log
 from stockade.fleet.results import (
     FINAL,
     INFRASTRUCTURE,
@@ -283,6 +284,24 @@ def table(file: Path, *, outcomes: tuple[str, ...], attempts: bool, **values: An
 def _row(one: Attempt) -> Sequence[str]:
     name = one_line(one.id) + (f" (epoch {one.epoch})" if one.epoch > 1 else "")
     return name, one.outcome, str(one.attempt), str(one.turns), f"{one.seconds:.1f}", str(one.tokens), one_line(one.run)
+
+
+@click.command("export", short_help="The results as a log of inspect_ai.")
+@_FILE
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="LOG.json", help="A new file; else stdout.")
+def export(file: Path, *, output: Path | None) -> int:
+    """The results of the batch of FILE as a log of inspect_ai (its JSON format), for `inspect view`."""
+    path = results_of(file)
+    log = json.dumps(inspect_log(path.name.removesuffix(".results.jsonl"), read_results(path)), indent=1)
+    if output is None:
+        print(log)
+        return 0
+    try:
+        with output.open("x") as made:
+            made.write(f"{log}\n")
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}", "name a new file") from None
+    return 0
 
 
 @click.command("stop", short_help="End a batch that is under way, in order.")

@@ -57,6 +57,7 @@ RUNS: Table = {
 }
 BATCH: Table = {
     "run": ("batch:run", "Run the tasks of a file; called again, it goes on."),
+    "export": ("batch:export", "The results as a log of inspect_ai."),
     "retry": ("batch:retry", "Do tasks of a batch again."),
     "status": ("batch:status", "How far a batch is."),
     "compare": ("batch:compare_", "Compare two batches on the tasks that both have."),

@@ -335,7 +335,7 @@ class Runner:
             verified=finished.verified, answer=finished.answer, turns=finished.turns,
             tokens=usage.prompt_tokens + usage.completion_tokens, cost=usage.cost, started=running.started,
             seconds=round(time.time() - running.started, 3), resumed=running.resumed, applied=applied, kept=kept,
-            model=running.model or item.spec.model, tags=item.task.tags,
+            model=running.model or item.spec.model, tags=item.task.tags, task=item.task.task,
         )  # fmt: skip
 
 

@@ -69,6 +69,7 @@ class Attempt(Data):
     """Why changes were not applied that should have been."""
     model: str = ""
     tags: tuple[str, ...] = ()
+    task: str = ""
 
     @property
     def key(self) -> tuple[str, int, str]:

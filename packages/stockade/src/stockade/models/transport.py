@@ -78,6 +78,12 @@ class Stall:
         return self.deadline
 
 
+_quiet_until: dict[str, float] = {}
+"""By server, until when (monotonic) it wants to be left alone: what one run hears by Retry-After holds for all of this
+process.
+"""
+
+
 class Transport:
     """`died` is asked before each retry: a sentence from it means that the server of ours is gone for good.
 
@@ -121,6 +127,8 @@ class Transport:
         return await self._again(lambda: self._ask_once(url, body, builder(), on_text))
 
     async def _again(self, once: Callable[[], Awaitable[T]]) -> T:
+        if (left := _quiet_until.get(self.server, 0.0) - time.monotonic()) > 0:
+            await self._sleep(left + self._jitter())
         for attempt in range(self._times.retries + 1):
             try:
                 return await once()
@@ -135,7 +143,12 @@ class Transport:
                 pause = self._pause(attempt, error.retry_after_s)
                 if pause >= _SAID_S:
                     self.progress(f"{error.message}; asked again in {pause:.0f} s", 0, 0)
+                until = time.monotonic() + pause
+                if error.retry_after_s is not None:
+                    _quiet_until[self.server] = max(until, _quiet_until.get(self.server, 0.0))
                 await self._sleep(pause)
+                if _quiet_until.get(self.server) == until:
+                    del _quiet_until[self.server]
         raise AssertionError("the loop above returns or raises")
 
     def _pause(self, attempt: int, retry_after_s: float | None) -> float:
