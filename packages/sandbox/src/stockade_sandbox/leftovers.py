@@ -91,13 +91,18 @@ def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -
     boxes = _stale((runs.parent / "boxes").glob(f"{BOX}-*"))
     lines += [f"removed {_removed(folder)}" for folder in boxes if not _holds_undo(folder)]
     for run_dir in sorted(runs.iterdir()) if runs.is_dir() else ():
-        if not run_dir.is_dir() or run_dir.is_symlink() or alive(run_dir.name):
-            continue
-        lines += [f"removed {folder}" for folder in (*remove_stale(run_dir), *sweep_tombstones(run_dir))]
-        on_record, old = run_dir.name in recorded, time.time() - run_dir.stat().st_mtime >= DAY_S
-        if _holds_work(run_dir):
-            if old and not on_record:
-                lines.append(f"left {run_dir}: its run is not on record here, but it holds changes; remove it by hand")
-        elif (on_record and not _holds_undo(run_dir)) or (old and not on_record):
-            lines.append(f"removed {_removed(run_dir)}: nothing was written in it")
+        if run_dir.is_dir() and not run_dir.is_symlink() and not alive(run_dir.name):
+            with suppress(FileNotFoundError):  # somebody else removes it
+                lines += _cleaned(run_dir, run_dir.name in recorded)
+    return lines
+
+
+def _cleaned(run_dir: Path, on_record: bool) -> list[str]:
+    lines = [f"removed {folder}" for folder in (*remove_stale(run_dir), *sweep_tombstones(run_dir))]
+    old = time.time() - run_dir.stat().st_mtime >= DAY_S
+    if _holds_work(run_dir):
+        if old and not on_record:
+            lines.append(f"left {run_dir}: its run is not on record here, but it holds changes; remove it by hand")
+    elif (on_record and not _holds_undo(run_dir)) or (old and not on_record):
+        lines.append(f"removed {_removed(run_dir)}: nothing was written in it")
     return lines

@@ -1,12 +1,14 @@
 import os
+import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from stockade.core.errors import LayerLost, UsageError
-from stockade_sandbox.overlay.discard import remove_entry, remove_tree, sweep_tombstones
+from stockade_sandbox.overlay.discard import in_runs, remove_entry, remove_tree, sweep_tombstones
 from tests.unit.sandboxes.test_folders.children import cut_off_after
 from tests.unit.sandboxes.test_folders.helpers import Bench, times
 
@@ -104,3 +106,19 @@ def test_removing_an_entry_follows_nothing(tmp_path: Path) -> None:
         os.close(at)
     assert (tmp_path / "target/f").exists()
     assert not (tmp_path / "link").is_symlink()
+
+
+def test_runs_that_go_while_they_are_looked_at_stop_nobody(tmp_path: Path) -> None:
+    for name in ("a", "b", ".removed-c"):
+        (tmp_path / name / ".removed-0").mkdir(parents=True)
+    doomed, removed = tmp_path / "a", list[Path]()
+
+    def removing(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "os.scandir" and not removed and Path(str(arguments[0])) == doomed:
+            removed.append(doomed)
+            shutil.rmtree(doomed)
+
+    sys.addaudithook(removing)
+    assert in_runs(tmp_path, ".removed-*") == [tmp_path / "b" / ".removed-0"]
+    assert removed == [doomed]
+    assert in_runs(tmp_path / "nowhere", "*") == []

@@ -70,6 +70,16 @@ def sweep_tombstones(run_dir: Path) -> list[Path]:
     return dead
 
 
+def in_runs(runs: Path, pattern: str) -> list[Path]:
+    """What matches in the folder of any run, sorted. Runs begin and go meanwhile."""
+    found = list[Path]()
+    with suppress(FileNotFoundError):
+        for name in os.listdir(runs):
+            with suppress(FileNotFoundError):
+                found += () if name.startswith(".") else (runs / name).glob(pattern)
+    return sorted(found)
+
+
 def remove_tree(root: Path) -> None:
     """Remove a folder of any depth and with any modes; no symlink is followed.
 

@@ -36,7 +36,7 @@ from typing import Literal
 import msgspec
 
 from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.overlay.discard import in_runs, remove_tree
 from stockade_sandbox.overlay.record import sync_folder, write_file
 from stockade_sandbox.overlay.safe_fs import FolderId
 from stockade_sandbox.records import Record, field, line_of, read
@@ -195,7 +195,7 @@ def all_journals(journals: Path) -> list[Journal]:
 
 def journals_on(hosts: Collection[str], runs: Path) -> Iterator[tuple[Path, Journal, Head]]:
     """Every journal with a decision about one of these folders (spelled), in whichever run; with its layer's place."""
-    for journals in sorted(runs.glob(f"[!.]*/*{SUFFIX}")):
+    for journals in in_runs(runs, f"*{SUFFIX}"):
         for journal in all_journals(journals):
             head = journal.head()
             if head is not None and head.host in hosts:

@@ -51,7 +51,7 @@ from stockade.runtime.sandboxes import (
     own_sandbox,
     prepare_sandbox,
     reviewer,
-    sweep,
+    sweep_all,
 )
 from stockade.runtime.spec import (
     RECORDED,
@@ -140,7 +140,7 @@ class _Build:
         task, run_id = check_task(spec.task), objects.run_id or new_run_id()
         pick_protocol(spec.answers)
         images = await to_thread.run_sync(read_images, spec.attach)
-        await to_thread.run_sync(sweep)
+        await to_thread.run_sync(sweep_all, state_dir())
         plan = await self._plan(*_asked(spec, bot))
         try:
             if objects.sandbox:

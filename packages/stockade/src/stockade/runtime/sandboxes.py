@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from anyio import to_thread
@@ -13,7 +14,7 @@ from stockade.core.ports import Backend, OnEvent, OnProgress, Reviewer, Sandbox
 from stockade.paths import run_dir, state_dir
 from stockade.runtime import registry
 from stockade_sandbox.overlay import Review
-from stockade_sandbox.overlay.discard import TOMBSTONE, remove_tree, sweep_tombstones
+from stockade_sandbox.overlay.discard import TOMBSTONE, in_runs, remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.restore import note_holder
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.processes import BOX, own_prefix
@@ -131,11 +132,18 @@ async def own_sandbox(policy: Policy, backend: str = "bubblewrap") -> AsyncItera
             await to_thread.run_sync(remove_tree, base)
 
 
-def sweep(run_id: str = "*") -> None:
-    """Remove what is left of layers that were thrown away while the process was killed; of one run, or of all."""
-    for run in {tombstone.parent for tombstone in (state_dir() / "runs").glob(f"{run_id}/{TOMBSTONE}*")}:
-        with suppress(OSError):  # the next one tries again
-            sweep_tombstones(run)
+def sweep(run_id: str) -> None:
+    """Remove what is left of layers of a run that were thrown away while the process was killed."""
+    with suppress(OSError):  # the next one tries again
+        sweep_tombstones(run_dir(run_id))
+
+
+@cache
+def sweep_all(state: Path) -> None:
+    """The same for all runs of that state, which other processes left: once in each process."""
+    for tombstone in in_runs(state / "runs", f"{TOMBSTONE}*"):
+        with suppress(OSError):
+            sweep_tombstones(tombstone.parent)
 
 
 def forget(run_id: str) -> None:
