@@ -36,7 +36,7 @@ SIZE = (80, 24)
 PATIENCE_S = 60
 DAY = "2026-01-02"
 _QUESTION = "or say what to change:"
-_ID = re.compile(r"(?<!\d)\d{8}-\d{6}-[a-z0-9]{4}\b")
+_ID = re.compile(r"(?<!\d)\d{8}-\d{6}-[a-z0-9]{4,}\b")
 _SECONDS = re.compile(r"(?<!\d)\d+\.\d s\b")
 _OF_CLAUDE = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "3f0d9a52-61c7-4b1e-9a80-5d2c7e4b1f36"),

@@ -176,5 +176,7 @@ async def tried(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> bytes:
     variables = {**stage.variables, "PROBE": "/tmp/probe", "FIRST": "1", "PAUSE": str(PAUSE_S)}
     output = await sandbox.run(script_for(attempt.script, variables), timeout_s=60)
     assert TRIED.encode() in output.stdout.split() or attempt.ends, f"it was not even tried: {output.stderr!r}"
-    assert (await sandbox.run("echo alive")).stdout == b"alive\n"
+    alive = await sandbox.run("echo alive")
+    # where files are counted from time to time, what the attack had written may end the command behind it
+    assert alive.stdout.startswith(b"alive\n"), f"behind {output} there is {alive}"
     return output.stdout

@@ -103,7 +103,7 @@ def test_what_a_bots_command_writes_there_is_shown_here_and_nothing_of_ours(know
     ("flags", "status", "words"),
     [
         (("--folder", "/etc:ro"), 2, "does not allow /etc"),
-        (("--folder", "{demo}"), 2, "read or written there"),
+        (("--folder", "{demo}", "--folder", "/srv:/srv:ro"), 2, "one kind of them"),
         (("--folder", "{demo}:rw"), 2, "does not allow"),
         (("--copy", "{demo}"), 2, "--copy cannot be used"),
         (("--net", "open"), 2, "does not allow this network"),

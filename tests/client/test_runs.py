@@ -1,5 +1,8 @@
 """Runs of a real server by the client: the objects are those of a run here, and a broken connection is not seen."""
 
+import socket
+import threading
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,7 +23,7 @@ from stockade.core.errors import (
     ServerUnavailable,
     UsageError,
 )
-from stockade.core.events import ActionStarted, RunFinished, RunResumed, RunStarted
+from stockade.core.events import ActionStarted, Paused, RunFinished, RunResumed, RunStarted, to_json
 from stockade.server.models import Approval, Asked, Output
 from stockade.testing import say
 from stockade_sandbox.errors import ReviewOutdated
@@ -135,6 +138,56 @@ def test_runs_are_found_again(client: Client) -> None:
     assert mine >= {run.id for run in runs}
     assert not list(client.runs(folder="/nowhere"))
     assert client.attach(runs[0].id).show().answer == "3 lines"
+
+
+def test_runs_are_found_by_their_words(stage: Stage, client: Client) -> None:
+    run = client.start("weigh the zebra", model=stage.script("zebra", say("shell", command="echo quagga"), DONE))
+    run.result()
+    client.run("another")
+    assert [line.id for line in client.runs(words="zebra quagga")] == [run.id]
+    assert [line.id for line in client.runs(words="okapi")] == []
+
+
+def test_what_a_run_made_comes_home_byte_for_byte(stage: Stage, client: Client, tmp_path: Path) -> None:
+    (tmp_path / "data.csv").write_text("a\n")
+    key = "sk-ant-" + "api03-" + "a1B2" * 24
+    made = say("shell", command=r"printf '\000\377\200end' > 'odd ü.bin'; echo " + key + " > key; ln -s key link")
+    run = client.start("t", upload=tmp_path, model=stage.script("bytes", made, DONE))
+    assert run.result()
+    assert run.read_bytes("odd ü.bin") == b"\x00\xff\x80end"
+    assert key not in run.read_file("key")
+    for path in ("key", "link"):
+        with pytest.raises(RequestRefused):
+            run.read_bytes(path)
+    with pytest.raises(NotFound):
+        run.read_bytes("data.csv")
+
+
+def test_a_server_that_always_begins_anew_and_breaks_off_is_an_error_in_the_end() -> None:
+    """It does not look at Last-Event-ID: what it says again is progress of nobody."""
+    event = to_json(Paused(at=0.0, duration_s=1.0))
+    told = f"id: 0\nevent: paused\ndata: {event}\n\n".encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 100000\r\n\r\n"
+    asked = list[bytes]()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        asked.append(connection.recv(65536))
+                        connection.sendall(head + told)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with Client(f"http://127.0.0.1:{listener.getsockname()[1]}", "t", patience_s=0.5) as client:
+            events = client.attach("x").events()
+            assert isinstance(next(events), Paused)
+            with pytest.raises(ServerUnavailable, match="was lost"):
+                next(events)
+        listener.shutdown(socket.SHUT_RDWR)
+    assert len(asked) > 1
+    assert all(b"last-event-id: 0" in one.lower() for one in asked[1:])
 
 
 def test_what_the_server_has(client: Client) -> None:

@@ -209,7 +209,8 @@ async def test_a_question_that_kills_the_server_is_given_up(smollm2: Path) -> No
                     os.kill(model.server.pid, signal.SIGKILL)
 
         with pytest.raises(ModelUnavailable, match=r"was ended by SIGKILL.*had been started again 2 times"):
-            await model.ask(question("Count to twenty.", max_tokens=20), kill)
+            # long enough that no server has said all of it before this process reads the first word
+            await model.ask(question("Count to a hundred.", max_tokens=200), kill)
         assert (await model.ask(question(max_tokens=4))).finish_reason
 
 

@@ -54,6 +54,11 @@ def test_outcomes_are_kept_apart_and_nothing_is_done_twice(stage: Stage) -> None
     assert Counter(one["id"] for one in lines(stage)) == {"good": 1, "bad": 1, "slow": 1, "wrong": 2}
     stage.call("batch", "retry", str(path), "--outcome", "budget", "--filter", "slow", "--model", model, "--apply")
     assert [one["attempt"] for one in lines(stage) if one["id"] == "slow"] == [1, 2]
+    everything = json.loads(stage.call("batch", "status", "--json").out)
+    assert (everything["results"], everything["running"], everything["tasks"]) == (
+        str(stage.tmp_path / "tasks.results.jsonl"), False, 4,
+    )  # fmt: skip
+    assert "4 of 4" in stage.call("batch", "status").out
     table = stage.call("batch", "table", str(path))
     assert "check failed" in table.out
     assert "1 of 3, 33.3 % (6.1 to 79.2 at 95 %)" in table.out
@@ -123,6 +128,7 @@ def test_the_first_ctrl_c_begins_nothing_more_the_second_stops_and_saves(stage: 
     begun(process, results, 7)
     driver = driver_of(results)
     assert driver is not None
+    assert driver.pidfd is not None
     os.close(driver.pidfd)
     second = stage.call(*arguments)
     assert (second.status, "under way in another process" in second.err) == (2, True)

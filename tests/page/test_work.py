@@ -267,3 +267,25 @@ def test_it_is_light_and_asks_nobody_else(user: User) -> None:
     assert len(sizes) >= 5
     assert sum(sizes.values()) < 100_000
     assert not others
+
+
+def test_what_has_changed_so_far_is_seen(user: User) -> None:
+    """While the run is under way: to look at, and no more."""
+    run = user.run(say("shell", command="echo 1 > one"), say("shell", command="echo 2 > two"), "done", approve="ask")
+    page, at = user.open(run), f"/v1/runs/{run}"
+    look = page.get_by_role("button", name="Show the changes so far")
+    expect(page.get_by_label("Approval")).to_contain_text("one")
+    look.click()
+    expect(page.locator("aside")).to_contain_text("Nothing was changed.")
+    page.get_by_role("button", name="Allow", exact=True).click()
+    expect(page.get_by_label("Approval")).to_contain_text("two")
+    page.get_by_role("button", name="Look again").click()
+    expect(page.get_by_label("Review").locator(".file")).to_contain_text("one added +1")
+    expect(page.get_by_role("button", name="Apply")).to_have_count(0)
+    assert user.client.get(f"{at}/files/one").text == "1\n"
+    tag = user.client.get(f"{at}/diff").raise_for_status().headers["ETag"]
+    assert user.client.post(f"{at}/apply", json={}, headers={"If-Match": tag}).status_code == 409
+    page.get_by_role("button", name="Allow", exact=True).click()
+    expect(page.get_by_role("button", name="Apply 2 of 2 files")).to_be_visible()
+    expect(page.get_by_role("button", name="Look again")).to_have_count(0)
+    expect(page.get_by_label("Review")).to_have_count(1)

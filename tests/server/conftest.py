@@ -41,6 +41,8 @@ class Stage:
     url: str = ""
     variables: dict[str, str] = field(default_factory=dict)
     description: Description | None = None
+    program: tuple[str, ...] = ("-m", "stockade.cli")
+    """What Python is given, as by tests/support/aimed.py."""
 
     @property
     def demo(self) -> Path:
@@ -58,7 +60,7 @@ class Stage:
         }
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "stockade.cli", "serve", *arguments]
+        return [sys.executable, *self.program, "serve", *arguments]
 
     def call(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(

@@ -6,6 +6,7 @@ from typing import Any
 import httpx2
 from jsonschema import Draft202012Validator
 
+PATIENCE_S = 240
 ANYWHERE = {400, 403, 405, 408, 413, 421}
 """Of the request's form: before, or beside, the routes."""
 
@@ -14,7 +15,7 @@ class Description:
     """That of the server at `url`."""
 
     def __init__(self, url: str) -> None:
-        self.whole: dict[str, Any] = httpx2.get(f"{url}/openapi.json").json()
+        self.whole: dict[str, Any] = httpx2.get(f"{url}/openapi.json", timeout=PATIENCE_S).json()
         self._routes = [(re.compile(_pattern(path)), methods) for path, methods in self.whole["paths"].items()]
 
     def check(self, response: httpx2.Response) -> None:

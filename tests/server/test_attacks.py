@@ -1,6 +1,7 @@
 """Attacks by those who may ask, or only connect: docs/serve-security.md lists these and the others."""
 
 import socket
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -79,3 +80,39 @@ def test_what_a_bot_wrote_is_never_a_page_of_ours(stage: Stage, admin: httpx2.Cl
         assert reply.headers["Content-Type"] == "text/plain; charset=utf-8"
         assert reply.headers["X-Content-Type-Options"] == "nosniff"
         assert "sandbox" in reply.headers["Content-Security-Policy"]
+
+
+def test_a_sandbox_for_a_client_takes_nothing_of_the_servers_machine(stage: Stage, tmp_path: Path) -> None:
+    """Files by copies, links and root file systems; commands as where a credential comes from; an SSRF by its network;
+    and what leads out of it by a path.
+    """
+    ran, secret = tmp_path / "ran", tmp_path / "secret"
+    secret.write_text("of the host")
+    (stage.demo / "way").symlink_to(tmp_path)
+    credential = {"name": "TOKEN", "host": "example.org", "source": f"exec:touch {ran}"}
+    policies: tuple[dict[str, object], ...] = (
+        {"copies": [{"host": str(secret), "inside": "/tmp/x"}]},
+        {"copies": [{"host": str(stage.demo / "way"), "inside": "/tmp/x"}]},
+        {"folders": [{"host": f"{stage.demo}/way", "mode": "ro"}]},
+        {"lent": [{"host": str(tmp_path), "mode": "ro", "inside": "/x"}]},
+        {"rootfs": "/"},
+        {"system": [str(tmp_path)]},
+        {"ports": [22]},
+        {"credentials": [credential], "network": {"mode": "allow", "hosts": ["example.org"]}},
+        {"ssh_agent": [{"user": "git", "host": "example.org"}]},
+        {"network": {"mode": "open"}},
+        {"network": {"mode": "allow", "hosts": ["169.254.169.254"]}},
+    )
+    with stage.client(stage.token("boxes", "run")) as client:
+        for policy in policies:
+            reply = client.post("/v1/sandboxes", json={"policy": policy})
+            assert reply.status_code == 422, (policy, reply.text)
+        where = client.post("/v1/sandboxes", json={"policy": {}}).headers["Location"]
+        for path in (f"..%2f..%2f..{secret}", f"%2e%2e/%2e%2e{secret}", f"proc/1/root{secret}", str(secret)[1:]):
+            reply = client.get(f"{where}/files/{path}")
+            assert reply.status_code in (404, 422), (path, reply.text)
+            assert "of the host" not in reply.text
+        name = {"Idempotency-Key": "a b\tc"}
+        assert client.post("/v1/sandboxes", json={"policy": {}}, headers=name).status_code == 422
+        assert client.delete(where).status_code == 200
+    assert not ran.exists()

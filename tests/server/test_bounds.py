@@ -9,8 +9,8 @@ import httpx2
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from stockade.mcp_server.service import Roots
 from stockade.runtime import records
+from stockade.runtime.roots import Roots
 from stockade.runtime.spec import spec_of
 from stockade.server.api import Served
 from stockade.server.app import make_app

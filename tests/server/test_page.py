@@ -153,6 +153,42 @@ def test_a_comment_on_a_line_goes_to_the_bot_and_files_are_chosen(user: User) ->
     expect(page.get_by_role("status")).to_contain_text("1 file discarded")
 
 
+def test_files_are_thrown_away_one_by_one(user: User) -> None:
+    run = user.run(say("shell", command="echo 1 > one; echo 2 > two; echo 3 > three"), "done")
+    page, folder = user.open(run), user.folder(run)
+    page.get_by_label("apply three").uncheck()
+    page.get_by_label("apply one").uncheck()
+    page.get_by_role("button", name="Discard 1 of 3 files").click()
+    expect(page.get_by_role("status")).to_contain_text("1 file discarded")
+    expect(page.get_by_label("Review").locator(".file")).to_have_count(2)
+    page.reload()
+    expect(page.get_by_label("Steps")).to_contain_text("discarded: two")
+    page.get_by_role("button", name="Apply 2 of 2 files").click()
+    expect(page.get_by_role("status")).to_contain_text("2 files applied")
+    assert {path.name for path in folder.iterdir()} == {"data.csv", "one", "three"}
+
+
+def test_files_are_taken_back_one_by_one(user: User) -> None:
+    run = user.run(say("shell", command="echo 1 > one; echo 2 > two; echo 3 > three"), "done")
+    page, folder = user.open(run), user.folder(run)
+    page.get_by_label("apply three").uncheck()
+    page.get_by_role("button", name="Apply 2 of 3 files").click()
+    page.get_by_label("undo two").uncheck()
+    page.get_by_role("button", name="Undo 1 of 2 files").click()
+    expect(page.get_by_role("status")).to_contain_text("1 file undone")
+    assert {path.name for path in folder.iterdir()} == {"data.csv", "two"}
+    expect(page.get_by_label("Review").locator(".file")).to_have_count(2)
+    page.get_by_role("button", name="Apply 2 of 2 files").click()
+    expect(page.get_by_role("button", name="Undo 3 of 3 files")).to_be_visible()
+    page.get_by_label("undo one").uncheck()
+    page.get_by_role("button", name="Undo 2 of 3 files").click()
+    expect(page.get_by_role("button", name="Undo 1 of 1 file")).to_be_visible()
+    assert {path.name for path in folder.iterdir()} == {"data.csv", "one"}
+    page.get_by_role("button", name="Apply again").click()
+    expect(page.get_by_role("button", name="Undo 3 of 3 files")).to_be_visible()
+    assert {path.name for path in folder.iterdir()} == {"data.csv", "one", "two", "three"}
+
+
 def test_what_a_bot_writes_is_text(user: User) -> None:
     """Markup, scripts, SVG and odd names: nothing of it becomes a part of the page, or runs."""
     odd = (

@@ -42,13 +42,69 @@ def test_some_paths_are_applied_and_the_rest_discarded(stage: Stage, admin: http
     reply = admin.post(f"/v1/runs/{run}/apply", json={"paths": ["some/deep/one"]}, headers={"If-Match": "*"})
     assert "some/deep/one" in reply.json()["paths"]
     assert (stage.demo / "some/deep/one").read_text() == "1\n"
-    for what, body in (("discard", {"paths": ["two"]}), ("undo", {"paths": ["some"]})):
-        assert admin.post(f"/v1/runs/{run}/{what}", json=body).status_code == 422
+    for paths, why in ((["some/deep/one"], " at some/deep/one"), ([], "")):
+        reply = admin.post(f"/v1/runs/{run}/discard", json={"paths": paths})
+        assert (reply.status_code, reply.json()["detail"]) == (422, f"nothing was changed{why}")
     seen = admin.get(f"/v1/runs/{run}/diff").headers["ETag"]
     assert admin.post(f"/v1/runs/{run}/discard", headers={"If-Match": '"other"'}).status_code == 412
     assert admin.post(f"/v1/runs/{run}/discard", headers={"If-Match": seen}).json()["paths"] == ["two"]
     assert not (stage.demo / "two").exists()
     assert admin.get(f"/v1/runs/{run}").json()["decided"] == "discarded"
+
+
+def test_some_paths_are_thrown_away_and_the_bot_goes_on_without_them(stage: Stage, admin: httpx2.Client) -> None:
+    (stage.demo / "old" / "in").mkdir(parents=True)
+    (stage.demo / "old" / "in" / "a").write_text("a\n")
+    (stage.demo / "old" / "b").write_text("b\n")
+    command = "mkdir -p new/deep && echo 1 > new/deep/one && echo 2 > two && echo 3 >> data.csv && rm -r old && ls"
+    ways = [say("shell", command=command), DONE, say("shell", command="cat two || true; ls . old/in; tail -1 data.csv")]
+    run = begin(admin, model=stage.script("thrown", *ways, DONE))
+    until(admin, run, "end")
+    at, seen = f"/v1/runs/{run}", admin.get(f"/v1/runs/{run}/diff")
+
+    def discard(*paths: str, etag: str = "*") -> httpx2.Response:
+        return admin.post(f"{at}/discard", json={"paths": paths}, headers={"If-Match": etag})
+
+    assert discard("two", etag='"other"').status_code == 412
+    assert discard("two", "data.csv", etag=seen.headers["ETag"]).json()["paths"] == ["data.csv", "two"]
+    assert discard("old/in/a").json()["paths"] == ["old", "old/in", "old/in/a"]
+    assert discard("new/deep/one").json()["paths"] == ["new", "new/deep", "new/deep/one"]
+    assert [one["path"] for one in admin.get(f"{at}/diff").json()["files"]] == ["old/b"]
+    assert admin.get(at).json()["decided"] is None
+    assert discard("two").status_code == 422
+
+    admin.post(f"{at}/messages", json={"text": "go on"}).raise_for_status()
+    told = until(admin, run, "end")
+    chunks = next(one.data["observation"]["chunks"] for one in reversed(told) if one.name == "action_finished")
+    said = "".join(chunk["text"] for chunk in chunks).splitlines()
+    assert "No such file" in said[0]
+    assert {"old", "data.csv"} <= set(said)
+    assert {"new", "two"}.isdisjoint(said)
+    assert said[-3:] == ["old/in:", "a", "c"]
+    assert [one["path"] for one in admin.get(f"{at}/diff").json()["files"]] == ["old/b"]
+    assert discard("old/b").json()["paths"] == ["old/b"]
+    assert admin.get(at).json()["decided"] == "discarded"
+    assert (stage.demo / "old" / "b").read_text() == "b\n"
+
+
+def test_some_paths_are_undone_and_applied_again(stage: Stage, admin: httpx2.Client) -> None:
+    command = "mkdir -p back/deep && echo 1 > back/deep/one && echo 2 > second"
+    run = begin(admin, model=stage.script("back", say("shell", command=command), DONE))
+    until(admin, run, "end")
+    admin.post(f"/v1/runs/{run}/apply", json={}, headers={"If-Match": "*"}).raise_for_status()
+
+    def undo(*paths: str) -> httpx2.Response:
+        return admin.post(f"/v1/runs/{run}/undo", json={"paths": paths})
+
+    assert (undo("three").status_code, undo("three").json()["detail"]) == (422, "nothing is applied at three")
+    assert undo("back/deep").json() == {"paths": ["back/deep", "back/deep/one"], "left": {}}
+    assert [path.name for path in (stage.demo / "back/deep", stage.demo / "second") if path.exists()] == ["second"]
+    assert admin.get(f"/v1/runs/{run}").json()["decided"] == "applied"
+    assert undo("back/deep").status_code == 422
+    assert "back/deep/one" in admin.post(f"/v1/runs/{run}/apply", json={}, headers={"If-Match": "*"}).json()["paths"]
+    assert (stage.demo / "back/deep/one").read_text() == "1\n"
+    assert set(undo(".").json()["paths"]) >= {"back/deep/one", "second"}
+    assert admin.get(f"/v1/runs/{run}").json()["decided"] == "undone"
 
 
 def test_a_reader_that_comes_back_misses_nothing_and_sees_nothing_twice(admin: httpx2.Client) -> None:

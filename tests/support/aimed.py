@@ -29,6 +29,21 @@ from stockade.cli import main
 main()
 """
 
+_TRACE = """
+import sys
+
+out = open(sys.argv[1], "a", buffering=1)
+
+def note(event, arguments):
+    if event == "stockade.step":
+        out.write(f"{arguments[0]}\\n")
+
+sys.argv[:2] = ["stockade"]
+sys.addaudithook(note)
+from stockade.cli import main
+main()
+"""
+
 _OVERLAID = (
     'mount -t overlay overlay -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work" "$2" && shift 2 && exec "$@"'
 )
@@ -37,6 +52,11 @@ _OVERLAID = (
 def aimed(step: str, time: int) -> tuple[str, ...]:
     """What Python is given in place of `-m stockade.cli`, for a command that stops itself at a step."""
     return ("-c", _AIM, step, str(time))
+
+
+def traced(steps: Path) -> tuple[str, ...]:
+    """The same for a command that writes the name of each step to a file, a line each."""
+    return ("-c", _TRACE, str(steps))
 
 
 def killed_at(step: str, time: int, argv: Sequence[str], env: Mapping[str, str], within: Sequence[str] = ()) -> bool:

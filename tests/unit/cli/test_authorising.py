@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from stockade.cli.ui.prompts import is_short, whole
+from stockade.approval.approver import whole
+from stockade.cli.ui.prompts import is_short
 from stockade.cli.ui.render import Renderer
 from stockade.core.actions import Action, EditFile, Shell, Step, ToolCall, WriteFile
 from stockade.core.events import ActionStarted

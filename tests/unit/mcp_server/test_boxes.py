@@ -12,7 +12,8 @@ from mcp.client.client import Client
 
 from stockade.mcp_server.app import make_server
 from stockade.mcp_server.boxes import MAX_BOXES, MAX_PROGRAMS, Boxes
-from stockade.mcp_server.service import Roots, Service
+from stockade.mcp_server.service import Service
+from stockade.runtime.roots import Roots
 from stockade.runtime.spec import RunSpec
 from stockade_sandbox.processes import descendants
 from tests.unit.mcp_server.test_server import data, folder, text

@@ -13,7 +13,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
 from stockade.mcp_server.app import make_server
-from stockade.mcp_server.service import Roots, Service
+from stockade.mcp_server.service import Service
+from stockade.runtime.roots import Roots
 from stockade.runtime.spec import RunSpec
 
 pytestmark = pytest.mark.anyio

@@ -140,8 +140,8 @@ def test_control_characters_are_taken_out_of_a_task() -> None:
 
 def test_run_ids_differ_and_sort_by_time() -> None:
     made = {new_run_id() for _ in range(50)}
-    assert len(made) > 40
-    assert all(len(name) == len("20261122-020648-k3f9") for name in made)
+    assert len(made) == 50
+    assert all(len(name) == len("20261122-020648-k3f9xw") for name in made)
 
 
 def test_names_that_do_not_exist() -> None:

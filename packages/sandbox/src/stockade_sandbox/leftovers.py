@@ -79,6 +79,11 @@ def _holds_undo(run_dir: Path) -> bool:
     return any(all_journals(journals) for journals in run_dir.glob(f"*{SUFFIX}"))
 
 
+def remove_boxes(folder: Path) -> list[str]:
+    """What sandboxes that are no run's left there when their process was killed; a line for each."""
+    return [f"removed {_removed(box)}" for box in _stale(folder.glob(f"{BOX}-*")) if not _holds_undo(box)]
+
+
 def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -> list[str]:
     """Removes what nobody owns any more; one line for each thing removed, or left for a reason.
 
@@ -88,8 +93,7 @@ def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -
     lines = [f"removed the control group {folder}" for folder in sweep()]
     gone = _stale(Path(tempfile.gettempdir()).glob(f"{DOCTOR}-*"))
     lines += [f"removed {_removed(folder)}" for folder in gone]
-    boxes = _stale((runs.parent / "boxes").glob(f"{BOX}-*"))
-    lines += [f"removed {_removed(folder)}" for folder in boxes if not _holds_undo(folder)]
+    lines += remove_boxes(runs.parent / "boxes")
     for run_dir in sorted(runs.iterdir()) if runs.is_dir() else ():
         if run_dir.is_dir() and not run_dir.is_symlink() and not alive(run_dir.name):
             with suppress(FileNotFoundError):  # somebody else removes it

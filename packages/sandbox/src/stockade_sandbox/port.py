@@ -1,6 +1,6 @@
 """What a sandbox is to whoever uses it: small Protocols. Conformance suites are in stockade.testing.conformance."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -321,8 +321,8 @@ class Differ(Protocol):
         """Both sides of a file that can be decided on by hunk."""
         ...
 
-    def content(self, layer: FolderLayer, change: Change) -> bytes | None:
-        """A text file as the bot made it; None for any other."""
+    def content(self, layer: FolderLayer, change: Change, *, raw: bool = False) -> bytes | None:
+        """A text file as the bot made it, or with `raw` any file of up to 64 MiB; None for any other."""
         ...
 
     def renames(self, layer: FolderLayer, changes: Iterable[Change]) -> dict[str, Renamed]:
@@ -374,8 +374,8 @@ class Reviewer(Differ, Protocol):
         """
         ...
 
-    def undo(self, layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
-        """All that was applied of a layer is taken back, also when the layer itself is gone."""
+    def undo(self, layer: FolderLayer, only: Collection[str] | None = None, **how: Unpack[Deciding]) -> Moved:
+        """All that was applied of a layer is taken back, or what is shown as one of `only`; also when it is gone."""
         ...
 
     def redo(

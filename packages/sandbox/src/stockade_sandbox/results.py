@@ -172,7 +172,8 @@ class FolderLayer:
     """Where the writing of one folder went: enough to diff, apply or discard it after the run.
 
     `strategy`: `overlay` (upper layer in `layer`), `copy` (a whole copy in `layer`), `direct` (the host folder itself).
-    `seal`: what the layer held when the run ended (`Reviewer.seal`); None while it is written to.
+    `seal`: what the layer held when the run ended (`Reviewer.seal`); None while it is written to. `without`: paths
+    that the user threw away: they are no change any more, and the folder's own again once the run goes on.
     """
 
     __pydantic_config__ = STRICT
@@ -183,6 +184,7 @@ class FolderLayer:
     strategy: Literal["overlay", "copy", "direct"]
     layer: str | None = None
     seal: str | None = None
+    without: tuple[str, ...] = ()
 
     @property
     def written(self) -> Path | None:

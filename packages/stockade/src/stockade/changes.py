@@ -1,12 +1,13 @@
 """What a bot changed and nobody decided on yet: found, applied to the folder, or thrown away."""
 
+import os
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Unpack
 
-from stockade.core.errors import LayerLost
+from stockade.core.errors import LayerLost, UsageError
 from stockade.core.events import (
     ChangesApplied,
     ChangesDiscarded,
@@ -81,19 +82,20 @@ FACTUAL = (
 
 
 def facts(events: Sequence[RunEvent]) -> RunFacts:
-    result, applied = RunFacts(), set[str]()
+    result, applied, thrown = RunFacts(), set[str](), set[str]()
     for event in events:
         match event:
             case RunStarted():
                 result.started = event
             case SandboxStarted():
-                result.wrote = result.wrote and event.layers == _unsealed(result.layers)
+                result.wrote = result.wrote and event.layers == _bare(result.layers)
                 result.layers = event.layers
             case Checkpoint():
                 result.wrote = result.wrote or any(event.files)
             case RunResumed():
                 result.finished = result.applied = result.undone = result.discarded = None
-                result.layers = _unsealed(result.layers)
+                result.layers = tuple(replace(layer, seal=None) for layer in result.layers)
+                thrown.clear()
             case RunFinished():
                 result.finished, result.wrote = event, bool(event.changes)
                 result.layers = _sealed(result.layers, event.seals)
@@ -101,17 +103,32 @@ def facts(events: Sequence[RunEvent]) -> RunFacts:
             case ChangesApplied():
                 result.applied, result.undone = event, None
                 applied.update(event.paths)
-                changed = result.finished.changes if result.finished else ()
-                left = any(_shown(result.layers, change).isdisjoint(applied) for change in changed)
-                result.wrote = result.wrote and left  # once all was applied, the journals have it
+                result.wrote = result.wrote and _is_left(result, applied | thrown)
             case ChangesUndone():
                 applied.difference_update(event.paths)
                 result.undone, result.applied = event, result.applied if applied else None
+            case ChangesDiscarded() if event.paths:
+                thrown.update(event.paths)
+                result.layers = tuple(_without(layer, event.paths) for layer in result.layers)
+                result.wrote = result.wrote and _is_left(result, applied | thrown)
             case ChangesDiscarded():
                 result.discarded, result.wrote = event, False
             case _:
                 pass
     return result
+
+
+def _is_left(result: RunFacts, decided: Container[str]) -> bool:
+    """Whether something that the run wrote is not among these: once all was applied, the journals have it."""
+    changed = result.finished.changes if result.finished else ()
+    return any(not any(name in decided for name in _shown(result.layers, change)) for change in changed)
+
+
+def _without(layer: FolderLayer, paths: Iterable[str]) -> FolderLayer:
+    """The layer without these changes, of whichever folder they are."""
+    start = shown_path(layer.inside, "")
+    inner = (path[len(start) :] for path in paths if path.startswith(start) and (start or not path.startswith("/")))
+    return replace(layer, without=(*layer.without, *inner))
 
 
 def _shown(layers: Iterable[FolderLayer], change: Change) -> set[str]:
@@ -138,8 +155,8 @@ def event_of(decision: Decision) -> ChangesApplied | ChangesUndone:
     return kind(at=decision.at, paths=decision.paths)
 
 
-def _unsealed(layers: Iterable[FolderLayer]) -> tuple[FolderLayer, ...]:
-    return tuple(replace(layer, seal=None) for layer in layers)
+def _bare(layers: Iterable[FolderLayer]) -> tuple[FolderLayer, ...]:
+    return tuple(replace(layer, seal=None, without=()) for layer in layers)
 
 
 def _sealed(layers: tuple[FolderLayer, ...], seals: Sequence[str | None]) -> tuple[FolderLayer, ...]:
@@ -218,15 +235,17 @@ def move(
     *,
     back: bool,
     work: Iterable[Pending] | None = None,
+    only: Collection[str] | None = None,
     **how: Unpack[Deciding],
 ) -> Moved:
-    """Take `back` what was applied, as far as it is still so, the last first; or apply again what was taken back, where
-    the layer is gone, or only `work` of it. `force`: also what was edited since.
+    """Take `back` what was applied, as far as it is still so, the last first, all or `only` these paths as they are
+    shown; or apply again what was taken back, where the layer is gone, or only `work` of it. `force`: also what was
+    edited since.
     """
     result = Moved()
     if back:
         for layer in reversed(list(layers)):
-            result.add(reviewer.undo(layer, **how))
+            result.add(reviewer.undo(layer, only, **how))
     elif work is not None:
         for one in work:
             result.add(reviewer.redo(one.layer, one.changes, one.contents, **how))
@@ -234,6 +253,35 @@ def move(
         for layer in filter(lambda one: one.is_lost, layers):
             result.add(reviewer.redo(layer, **how))
     return result
+
+
+def applied_and_undone(events: Iterable[RunEvent]) -> tuple[set[str], set[str]]:
+    """The paths that are applied now, and those that were taken back, as paths are shown."""
+    applied, undone = set[str](), set[str]()
+    for event in events:
+        if isinstance(event, ChangesApplied):
+            applied.update(event.paths)
+            undone.difference_update(event.paths)
+        elif isinstance(event, ChangesUndone):
+            applied.difference_update(event.paths)
+            undone.update(event.paths)
+    return applied, undone
+
+
+def applied_at(events: Iterable[RunEvent], ways: Iterable[str]) -> set[str]:
+    """What is applied now at `ways` and below, as paths are shown. UsageError for one at which there is none."""
+    names, found = applied_and_undone(events)[0], set[str]()
+    for way in ways:
+        below = {name for name in names if is_at(name, os.path.normpath(way))}
+        if not below:
+            raise UsageError(f"nothing is applied at {way}", "paths are as the apply told them")
+        found |= below
+    return found
+
+
+def is_at(name: str, way: str) -> bool:
+    """Whether a shown path is this one, or below it."""
+    return way == "." or f"{name}/".startswith(f"{way}/")
 
 
 def taken_back(differ: Differ, events: Sequence[RunEvent]) -> list[Pending]:
@@ -264,3 +312,40 @@ def discard_decided(reviewer: Reviewer, layers: Sequence[FolderLayer]) -> None:
 def discard(reviewer: Reviewer, layers: Iterable[FolderLayer]) -> None:
     for layer in kept_layers(layers):
         reviewer.discard(layer)
+
+
+def thrown_away(reviewer: Differ, work: Iterable[Pending], ways: Iterable[str] | None) -> tuple[str, ...]:
+    """What is thrown away with the changes at `ways` and below, as paths are shown: the old name of what was renamed,
+    what was removed or replaced around it, and a new folder that nothing would be left in; None is all. UsageError for
+    a way at which nothing was changed.
+    """
+    wanted, hit, result = {"."} if ways is None else {os.path.normpath(way) for way in ways}, set[str](), list[str]()
+    for one in work:
+        names = {change.path: shown_path(one.layer.inside, change.path) for change in one.changes}
+        found = {path: [way for way in wanted if is_at(name, way)] for path, name in names.items()}
+        hit.update(way for at in found.values() for way in at)
+        mine = {path for path, at in found.items() if at}
+        renames = reviewer.renames(one.layer, one.changes)
+        mine |= {renames[path].old for path in mine & renames.keys()}
+        for change in reversed(one.changes):  # what is in a folder comes behind it
+            below = {path for path in names if path.startswith(f"{change.path}/")}
+            was_folder = change.kind == "deleted" or (change.kind == "type" and change.entry != "directory")
+            goes = bool(below & mine) if was_folder else change.kind != "mode" and bool(below) and below <= mine
+            mine |= {change.path} if goes else set()
+        result += [names[path] for path in names if path in mine]
+    if ways is not None and (missing := wanted - hit or not wanted):
+        where = f" at {min(missing)}" if isinstance(missing, set) else ""
+        raise UsageError(f"nothing was changed{where}", "paths are as the diff names them")
+    return tuple(result)
+
+
+def throw_away(
+    reviewer: Reviewer, layers: Sequence[FolderLayer], work: Sequence[Pending], paths: Collection[str], record: Record
+) -> None:
+    """On record, then done: these of all changes `work` of a run, as `thrown_away` has them. What it wrote is kept as
+    long as something else is to be decided on.
+    """
+    whole = len(paths) == sum(len(one.changes) for one in work)
+    record(ChangesDiscarded(at=time.time(), paths=() if whole else tuple(paths)))
+    if whole:
+        discard(reviewer, layers)

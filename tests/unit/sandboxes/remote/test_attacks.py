@@ -31,6 +31,7 @@ def routes() -> list[tuple[str, str]]:
         if method != "HEAD"
     ]
     paths = [(method, path.replace("{id}", "one").replace("{n}", "p")) for method, path in found]
+    paths = [(method, path.replace("{number:int}", "0")) for method, path in paths]
     return [(method, path.replace("{path:path}", "a/b")) for method, path in paths if path != "/healthz"]
 
 
@@ -50,7 +51,7 @@ async def opened(here: Scene) -> None:
 
 
 def test_there_are_routes_to_try() -> None:
-    assert len(routes()) == 14
+    assert len(routes()) == 18
 
 
 async def test_without_a_token_or_with_a_wrong_one_nothing_is_told_or_done() -> None:

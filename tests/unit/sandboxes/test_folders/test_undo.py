@@ -1,6 +1,7 @@
 """What was applied is taken back, byte for byte; and applied again."""
 
 import os
+import random
 import shutil
 import stat
 import subprocess
@@ -16,7 +17,7 @@ from stockade.core.errors import UsageError
 from stockade_sandbox.overlay import TakenBack
 from stockade_sandbox.overlay.journal import STAGING, all_journals, journals_of
 from stockade_sandbox.overlay.undo import recover_folder
-from stockade_sandbox.results import Decision
+from stockade_sandbox.results import Decision, Moved
 from tests.support.scale import scaled
 from tests.unit.sandboxes.test_folders.children import become, cut_off_after, cut_off_at, in_child
 from tests.unit.sandboxes.test_folders.conftest import MakeBench
@@ -118,6 +119,50 @@ def test_whatever_was_done_comes_back(make_bench: MakeBench, how: str, first: li
     assert everything(bench.host) == before
     assert bench.review.redo(bench.layer).left == {}
     assert everything(bench.host) == after
+
+
+@settings(max_examples=scaled(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(OPERATION, max_size=8), st.lists(OPERATION, min_size=1, max_size=12), st.randoms())
+def test_some_come_back_and_then_the_rest(
+    make_bench: MakeBench, first: list[str], operations: list[str], chance: random.Random
+) -> None:
+    bench = make_bench("root")
+    script = "\n".join(["echo a > a; mkdir -p d e/f; echo x > d/x; echo z > e/f/z", *first, "true"])
+    subprocess.run(["bash", "-c", script], cwd=bench.host, capture_output=True, check=False)
+    bench.begin()
+    before = everything(bench.host)
+    bench.bash("\n".join(operations))
+    applied = bench.apply()
+    after = everything(bench.host)
+    done_with(bench)
+    some = {path for path in applied if chance.random() < 0.5}
+    found = bench.review.undo(bench.layer, some)
+    now = everything(bench.host)
+    assert some <= {*found.paths, *found.left}
+    assert set(found.left.values()) <= {"it is a folder with something in it now"}
+    kinds = {path: (before.get(os.fsencode(path)), now.get(os.fsencode(path))) for path in found.paths}
+    assert all((was is None) == (one is None) for was, one in kinds.values())
+    assert bench.review.undo(bench.layer).left == {}
+    assert everything(bench.host) == before
+    assert bench.review.redo(bench.layer).left == {}
+    assert everything(bench.host) == after
+
+
+def test_one_of_them_comes_back_with_its_other_name_and_its_folder(bench: Bench) -> None:
+    fill(bench, "mkdir -p d/e; echo 1 > d/e/one; echo 2 > d/e/two; echo old > old; echo k > kept")
+    bench.bash("rm -r d; mv old new; echo 2 > kept; mkdir fresh; echo f > fresh/f")
+    bench.apply()
+    done_with(bench)
+    assert bench.review.undo(bench.layer, {"nothing"}) == Moved()
+    assert set(bench.review.undo(bench.layer, {"d/e/one"}).paths) == {"d", "d/e", "d/e/one"}
+    assert sorted(str(path.relative_to(bench.host)) for path in bench.host.rglob("*")) == [
+        "d", "d/e", "d/e/one", "fresh", "fresh/f", "kept", "new"
+    ]  # fmt: skip
+    assert set(bench.review.undo(bench.layer, {"new"}).paths) == {"new", "old"}
+    assert bench.review.undo(bench.layer, {"fresh"}).left == {"fresh": "it is a folder with something in it now"}
+    assert (bench.host / "kept").read_text() == "2\n"
+    found = bench.review.undo(bench.layer)
+    assert (set(found.paths), found.left) == ({"d/e/two", "kept", "fresh", "fresh/f"}, {})
 
 
 def test_a_folder_whose_files_go_to_its_group_comes_back_as_one(bench: Bench) -> None:

@@ -40,7 +40,7 @@ class BoundedHeader(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "BoundedHeader":
         found = super().frombuf(buf, encoding, errors)
         if found.type in _EXTENDED and found.size > MIB:
-            raise UsageError(f"a header of the image's layer is of {found.size} bytes", "make the image anew")
+            raise UsageError(f"a header in the archive is of {found.size} bytes", "make it anew")
         if found.type == tarfile.GNUTYPE_SPARSE:
             raise _sparse()
         return found
@@ -50,7 +50,7 @@ class BoundedHeader(tarfile.TarInfo):
 
 
 def _sparse() -> UsageError:
-    return UsageError("a file in the image's layer is stored as a sparse one", "make the layer without tar --sparse")
+    return UsageError("a file in the archive is stored as a sparse one", "make it without tar --sparse")
 
 
 class Unpacking:

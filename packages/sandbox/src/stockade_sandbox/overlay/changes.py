@@ -118,12 +118,14 @@ class Comparison:
     base: Base = field(init=False)
     named: dict[str, str] = field(init=False)
     git: str | None = field(init=False)
+    without: frozenset[str] = field(init=False)
     lines: Lines = field(default_factory=Lines)
 
     def __post_init__(self) -> None:
         self.base = base_of(self.opened)
         self.named = named_by_git(self.opened.host.root)
         self.git = git_prefix(self.opened.host)
+        self.without = frozenset(map(decode_path, self.opened.layer.without))
 
     def touched(self) -> Touched:
         opened = self.opened
@@ -134,7 +136,7 @@ class Comparison:
     def change(self, path: str, after: Node | None) -> Change | None:
         """The difference between the host as it is now and what the bot left, or None."""
         host, written = self.opened.host, self.opened.written
-        if self.git is not None and part_of(self.git, path) == "own":
+        if path in self.without or (self.git is not None and part_of(self.git, path) == "own"):
             return None
         before = host.node(path)
         sides = Side.of(host, path, before), Side.of(written, path, after)

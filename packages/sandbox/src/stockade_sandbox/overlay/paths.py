@@ -8,7 +8,10 @@ from pathlib import Path
 import platformdirs
 
 from stockade_sandbox.errors import UsageError
+from stockade_sandbox.processes import boxes_dir
 
+RECEIVED = "received"
+"""In a box of ours: the folders that another machine has sent, a number each, to be given to its sandbox."""
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot",
            "/run", "/lost+found", "/System", "/Library")  # fmt: skip
 """Nothing in these is anybody's project."""
@@ -66,6 +69,9 @@ def _forbidden(path: str, private: Path) -> str | None:
     inside_system = [system for system in _SYSTEM if _holds(system, path)]
     if inside_system and not any(path != allowed and _holds(allowed, path) for allowed in _EXCEPT):
         return f"{inside_system[0]} belongs to the system"
+    folder = Path(path).parent
+    if folder.name == RECEIVED and str(folder.parent.parent) == os.path.realpath(boxes_dir()):
+        return None
     for own in _own(private):
         if _holds(own, path) or _holds(path, own):
             return f"Stockade keeps its own files in {own}"

@@ -49,9 +49,15 @@ _OPAQUE = ".overlay.opaque"
 _END_S = 10.0
 
 
-def restore(layer: FolderLayer, name: str | None, source: Path | None = None, protect: Collection[str] = ()) -> None:
+def restore(
+    layer: FolderLayer,
+    name: str | None,
+    source: Path | None = None,
+    protect: Collection[str] = (),
+    without: Collection[str] = (),
+) -> None:
     """Make the layer what it was when snapshot `name` was taken; None is as it began. What is at the paths `protect`
-    is what the folder has there.
+    and below is what the folder has there, and so is what was changed at exactly the paths `without`.
 
     `source` is the place of another layer of the same folder whose snapshot it is; then this one must be new.
     SandboxFailed when the snapshot is gone or there is no room; UsageError when a file that was untouched then would
@@ -63,7 +69,7 @@ def restore(layer: FolderLayer, name: str | None, source: Path | None = None, pr
         with open_layer(layer, writing=True) as opened:
             folder = (source or opened.base) / KEPT
             wanted = {decode_path(path): entry for path, entry in read_snapshot(folder, name).items()}
-            for path in protect:
+            for path in (*protect, *_whole(wanted, set(without), opened)):
                 wanted = _as_given(wanted, path, opened)
             _Restorer(opened, folder, wanted).run()
             if source is None:
@@ -91,6 +97,20 @@ def share_snapshots(source: FolderLayer, layer: FolderLayer, name: str) -> None:
             write_file(base / LAYER_FILE, line_of(own))
     except OSError as error:
         raise SandboxFailed(f"cannot share the snapshots of {other}: {error.strerror}") from error
+
+
+def _whole(wanted: dict[str, Kept], without: set[str], opened: OpenLayer) -> list[str]:
+    """Those of `without` that are to be as the host has them with all that is in them: not its folders that more of
+    `without` is in, of which only the mode is put right here.
+    """
+    around, whole = {parent(path) for path in without}, list[str]()
+    for path in sorted(without):
+        node, entry = opened.host.node(path), wanted.get(path)
+        if node is None or node.kind != "directory" or path not in around:
+            whole.append(path)
+        elif entry is not None and entry.kind == "directory":
+            wanted[path] = replace(entry, mode=node.mode & MODE_BITS)
+    return whole
 
 
 def _as_given(wanted: Mapping[str, Kept], path: str, opened: OpenLayer) -> dict[str, Kept]:
@@ -178,7 +198,8 @@ class _Restorer:
         for path in sorted(have, key=lambda path: path.split("/")):
             if (removed and path.startswith(removed + "/")) or self._fits(path, have[path]):
                 continue
-            if stat.S_ISDIR(have[path].st_mode) and path in self._originals and path not in self._wanted:
+            original = self._originals.get(path) if path not in self._wanted else None
+            if stat.S_ISDIR(have[path].st_mode) and original is not None and original.kind == "directory":
                 continue  # another mode only: mended in place
             remove_entry(*self._open(path))
             removed = path

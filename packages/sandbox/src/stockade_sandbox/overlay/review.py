@@ -73,12 +73,14 @@ class _Shown(ABC):
             before, after = (side.text(change.path) if side else "" for side in sides(change))
             return None if isinstance(before, str) or isinstance(after, str) else (before, after)
 
-    def content(self, layer: FolderLayer, change: Change) -> bytes | None:
-        """A file as the bot made it; None for what is none, or too large to be shown."""
+    def content(self, layer: FolderLayer, change: Change, *, raw: bool = False) -> bytes | None:
+        """A file as the bot made it; None for what is none, is too large or, unless `raw`, no text."""
         if layer.strategy == "direct" or change.kind == "deleted" or change.entry != "file":
             return None
         with self._sides(layer) as sides:
             after = sides(change)[1]
+            if raw:
+                return after.read(LARGE) if after and after.size <= LARGE else None
             data = after.text(change.path) if after else ""
             return None if isinstance(data, str) else data
 

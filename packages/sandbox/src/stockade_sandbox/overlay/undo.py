@@ -5,7 +5,7 @@ An entry goes back only if it is still what apply left. What was edited since st
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,7 @@ from stockade_sandbox.stoppable import quietly
 _THERE = "it is so already"
 _EDITED = "it was edited since"
 _LOST = "what was kept of it was written to since, or is gone"
+_OTHER = "it was not asked for"
 _FULL = "it is a folder with something in it now"
 
 
@@ -82,8 +83,9 @@ def _paths(opened: _Opened) -> list[str]:
     return [decode_path(entry.path) for journal in opened.journals for entry in journal.entries()]
 
 
-def undo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
-    """Everything that was applied of a layer as it was before, the last first. Also when the layer is gone.
+def undo_layer(layer: FolderLayer, only: Collection[str] | None = None, **how: Unpack[Deciding]) -> Moved:
+    """Everything that was applied of a layer as it was before, the last first; or what is shown as one of `only`, where
+    a file that was only renamed goes with its other name. Also when the layer is gone.
 
     Only `force` takes back what was edited since; that too is kept, and comes again with `redo_layer`. UsageError and
     SandboxFailed as of apply; nothing is half then.
@@ -91,7 +93,7 @@ def undo_layer(layer: FolderLayer, **how: Unpack[Deciding]) -> Moved:
     if layer.layer is None or not all_journals(journals_of(layer)):
         return Moved()
     with _opened(layer) as opened, index_follows(opened.host, layer.host, _paths(opened)):
-        found = _all(opened, reversed(opened.journals), "before", how)
+        found = _all(opened, reversed(opened.journals), "before", how, only)
         # where the layer is there, it is all that is to be applied again
         forget_undone(journals_of(layer), again=layer.is_lost)
     return found
@@ -173,14 +175,19 @@ def decisions(layer: FolderLayer) -> list[Decision]:
     return sorted(events, key=lambda event: event.at)
 
 
-def _all(opened: _Opened, journals: Iterable[Journal], goal: Side, how: Deciding) -> Moved:
+def _all(
+    opened: _Opened, journals: Iterable[Journal], goal: Side, how: Deciding, only: Collection[str] | None = None
+) -> Moved:
     found = Moved()
     for journal in journals:
         head, entries = journal.head(), journal.entries()
-        if head is not None and any(entry.at != goal for entry in entries):
-            _exchange(opened, journal, entries, goal, how)
+        if head is None:
+            continue
+        stay = set[str]() if only is None else _others(opened.host, head, entries, only)
+        if any(entry.at != goal and entry.path not in stay for entry in entries):
+            _exchange(opened, journal, entries, goal, how, stay)
             found.paths += [shown_path(head.inside, entry.path) for entry in entries if not entry.left]
-            left = {entry.path: entry.left for entry in entries if entry.left and entry.at != goal}
+            left = {one.path: one.left for one in entries if one.left and one.at != goal and one.path not in stay}
             found.left |= {
                 shown_path(head.inside, path): why
                 for path, why in _named(opened, head, left).items()
@@ -188,12 +195,36 @@ def _all(opened: _Opened, journals: Iterable[Journal], goal: Side, how: Deciding
     return found
 
 
-def _exchange(opened: _Opened, journal: Journal, entries: list[Entry], goal: Side, how: Deciding) -> None:
+def _others(host: DirTree, head: Head, entries: list[Entry], only: Collection[str]) -> set[str]:
+    """What an undo of `only` leaves: not the other name of a file, nor the folder that one comes back into."""
+    by_path = {entry.path: entry for entry in entries}
+    wanted = {path for path in by_path if shown_path(head.inside, path) in only}
+    for new in [by_path[path] for path in wanted]:
+        for old in entries:
+            if _are_one(new, old) or _are_one(old, new):
+                wanted.add(old.path)
+    for path in list(wanted):
+        while path := parent(path):
+            entry = by_path.get(encode_path(path))
+            if entry is not None and entry.before.kind == "directory" and host.node(path) is None:
+                wanted.add(entry.path)
+    return by_path.keys() - wanted
+
+
+def _are_one(new: Entry, old: Entry) -> bool:
+    """A file that has another name now."""
+    kinds = (new.before.kind, old.after.kind) == ("absent", "absent")
+    return kinds and new.after.sha256 is not None and new.after.sha256 == old.before.sha256
+
+
+def _exchange(
+    opened: _Opened, journal: Journal, entries: list[Entry], goal: Side, how: Deciding, stay: Collection[str] = ()
+) -> None:
     force, progress = how.get("force", False), how.get("progress", quietly)
     with Exchange(opened.host, journal, len(entries), progress) as exchange:
         try:
             for number, entry in counted("preparing", entries, progress):
-                entry.left = _prepare(exchange, number, entry, goal, force=force)
+                entry.left = _OTHER if entry.path in stay else _prepare(exchange, number, entry, goal, force=force)
             _keep_full_folders(opened.host, entries, goal)
             moving = [entry for entry in entries if not entry.left]
             exchange.loosen(decode_path(entry.path) for entry in moving)
@@ -236,6 +267,11 @@ def _prepare(exchange: Exchange, number: int, entry: Entry, goal: Side, *, force
     if new.kind not in ("absent", "directory"):
         contents.bring(number, goal, new)
     return ""
+
+
+def holds(journal: Journal, head: Head) -> bool:
+    """Whether it was applied last, or only some of it was asked back since."""
+    return head.goal == "after" or any(one.at == "after" and one.left == _OTHER for one in journal.entries())
 
 
 @dataclass
@@ -365,7 +401,7 @@ def _named(opened: _Opened, head: Head, left: dict[str, str]) -> dict[str, str]:
         return left
     newer: dict[str, str] = {}
     for base, journal, their in journals_on([encode_path(opened.layer.host)], opened.runs):
-        if base != Path(str(opened.layer.layer)) and their.at > head.at and their.goal == "after":
+        if base != Path(str(opened.layer.layer)) and their.at > head.at:
             paths = {entry.path for entry in journal.entries() if entry.at == "after"}
             newer |= dict.fromkeys(paths & left.keys(), base.parent.name)
     return {

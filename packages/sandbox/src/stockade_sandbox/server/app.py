@@ -5,10 +5,12 @@ import hashlib
 import hmac
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 import anyio
 import msgspec
+from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -23,6 +25,7 @@ from stockade_sandbox.backends.remote.calls import (
     WAIT_S,
     Closed,
     Health,
+    Opened,
     Opening,
     Refusal,
     Resize,
@@ -31,11 +34,13 @@ from stockade_sandbox.backends.remote.calls import (
     encoded,
     refusal_of,
 )
-from stockade_sandbox.errors import ActionFailed, SandboxDied, StockadeError, UsageError
+from stockade_sandbox.backends.remote.folders import SNAPSHOT, piped
+from stockade_sandbox.errors import ActionFailed, ChangedOnHost, SandboxDied, StockadeError, UsageError
 from stockade_sandbox.files import FILE_S, Files
 from stockade_sandbox.port import Programs, StartedProgram
 from stockade_sandbox.results import ExecResult
 from stockade_sandbox.running import AsyncProgram
+from stockade_sandbox.server import deciding
 from stockade_sandbox.server.sessions import Conflicting, NotThere, Running, Session, Sessions, replace_state
 
 OwnerOf = Callable[[str], str | None]
@@ -49,6 +54,7 @@ MAX_FILE = 64 << 20
 T = TypeVar("T")
 _STATUS: tuple[tuple[type[StockadeError], int, str], ...] = (
     (NotThere, 404, "Not Found"), (Conflicting, 409, "Conflict"), (SandboxDied, 410, "Gone"),
+    (deciding.Outdated, 412, "Precondition Failed"), (ChangedOnHost, 409, "Conflict"),
     (UsageError, 422, "Unprocessable Content"), (ActionFailed, 422, "Unprocessable Content"),
 )  # fmt: skip
 """The first that fits; else it is the machine's fault."""
@@ -86,8 +92,10 @@ class _Inside(Files):
 class _Stream(StreamingResponse):
     """Whatever ends it, what makes it ends too."""
 
-    def __init__(self, made: AsyncGenerator[bytes]) -> None:
-        super().__init__(made, media_type="text/event-stream")
+    def __init__(
+        self, made: AsyncGenerator[bytes], kind: str = "text/event-stream", headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(made, headers=headers, media_type=kind)
         self._made = made
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,6 +123,10 @@ class App:
             Route(f"{program}/stdin", self._stdin, methods=["POST"]),
             Route(f"{program}/signal", self._signal, methods=["POST"]),
             Route(f"{program}/resize", self._resize, methods=["POST"]),
+            Route(f"{one}/folders/{{number:int}}", self._take_folder, methods=["PUT"]),
+            Route(f"{one}/folders/{{number:int}}/changes", self._changes, methods=["GET"]),
+            Route(f"{one}/diff", self._diff, methods=["GET"]),
+            Route(f"{one}/apply", self._apply, methods=["POST"]),
             Route(f"{one}/files/{{path:path}}", self._read_file, methods=["GET"]),
             Route(f"{one}/files/{{path:path}}", self._write_file, methods=["PUT"]),
         ]
@@ -142,7 +154,13 @@ class App:
 
     async def _open(self, request: Request) -> Response:
         owner, name = self._owner(request), _key(request)
-        session = self._sessions.begin(owner, name, (await _read(request, Opening)).policy)
+        asked = await _read(request, Opening)
+        if any(number >= len(asked.policy.folders) for number in asked.sent):
+            raise HTTPException(422, "a folder that is sent is one of the policy's")
+        session = self._sessions.begin(owner, name, asked.policy, asked.sent)
+        if asked.sent and not session.is_open.is_set():
+            found = Opened(id=session.name, backend="", wants=session.inbox.wanted)
+            return _json(found, 202, {"Location": f"/v1/sandboxes/{session.name}"})
         with session.used():
             await session.is_open.wait()
         session.box  # noqa: B018  (says why it is not there)
@@ -162,9 +180,9 @@ class App:
         return _json(session.opened)
 
     async def _close(self, request: Request) -> Response:
-        owner = self._owner(request)
+        owner, heard = self._owner(request), _number(request, "network")
         session = await self._sessions.end(owner, request.path_params["id"])
-        return _json(Closed() if session is None else Closed(network=session.heard(_number(request, "network"))))
+        return _json(Closed() if session is None else Closed(network=session.heard(heard)))
 
     async def _presence(self, request: Request) -> Response:
         """Its client is there. Only that is said, for as long as it is."""
@@ -232,6 +250,50 @@ class App:
             if (program := await _begun(running)) is not None:
                 await program.resize(asked.rows, asked.columns)
         return Response(status_code=204)
+
+    async def _take_folder(self, request: Request) -> Response:
+        """A tar: all that is in it. The sandbox begins once it has all of its folders."""
+        session = self._session(request)
+        with session.used():
+            try:
+                await session.inbox.take(request.path_params["number"], _timely(request.stream()))
+            except TimeoutError:
+                raise HTTPException(408, "the request did not come in time") from None
+            except ClientDisconnect:
+                raise HTTPException(400, "the request broke off") from None
+        return Response(status_code=204)
+
+    async def _changes(self, request: Request) -> Response:
+        """What was written to a folder that was sent, behind the snapshot `since`, as a tar; 204 where nothing was."""
+        session = self._session(request)
+        folder, since = session.folder(request.path_params["number"]), request.query_params.get("since", "")
+        with session.used():
+            async with folder.turn:
+                name = await to_thread.run_sync(folder.now, since)
+        if name == since:
+            return Response(status_code=204)
+
+        async def tar() -> AsyncGenerator[bytes]:
+            with session.used():
+                async with aclosing(piped(partial(folder.tell, since, name))) as pieces:
+                    async for piece in pieces:
+                        yield piece
+
+        return _Stream(tar(), "application/x-tar", {SNAPSHOT: name})
+
+    async def _diff(self, request: Request) -> Response:
+        session = self._session(request)
+        with session.used():
+            text, known = await deciding.diff(session)
+        return Response(text, 200, {"ETag": f'"{known}"'}, "text/x-diff")
+
+    async def _apply(self, request: Request) -> Response:
+        """With `If-Match` only what was reviewed. The sandbox is over then."""
+        session = self._session(request)
+        wanted, reviewed = await _read(request, deciding.Wanted), request.headers.get("if-match")
+        with session.used():
+            known = None if reviewed in (None, "*") else str(reviewed).strip('"')
+            return _json(await deciding.apply(session, self._sessions.allowed, wanted, known))
 
     async def _read_file(self, request: Request) -> Response:
         session = self._session(request)
@@ -309,6 +371,16 @@ async def _body(request: Request, most: int) -> bytes:
     except ClientDisconnect:
         raise HTTPException(400, "the request broke off") from None
     return bytes(found)
+
+
+async def _timely(pieces: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """TimeoutError when nothing comes for a while."""
+    while True:
+        with anyio.fail_after(BODY_S):
+            piece = await anext(pieces, None)
+        if piece is None:
+            return
+        yield piece
 
 
 async def _read(request: Request, kind: type[T]) -> T:

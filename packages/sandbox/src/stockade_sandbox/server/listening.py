@@ -69,8 +69,8 @@ def make_server(app: Any, certificate: tuple[Path, Path] | None, last_s: int) ->
 def listen(host: str, port: int) -> socket.socket:
     """UsageError where that is not to be had."""
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        found = socket.socket(family, kind)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.socket(family, kind, protocol)  # asyncio sends small answers at once only where it is named
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
         found.listen(128)

@@ -9,16 +9,20 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
 
 from stockade_sandbox.backends.remote.allowed import Allowed, granted
 from stockade_sandbox.backends.remote.calls import MAX_INPUT, PIECE, Heard, Opened, Start, State
 from stockade_sandbox.backends.remote.messages import problem
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed, StockadeError, UsageError
+from stockade_sandbox.leftovers import remove_boxes
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork, Programs, Sandbox, ShowsOutput, StartedProgram
+from stockade_sandbox.processes import BOX, boxes_dir, own_prefix
 from stockade_sandbox.results import NetworkRequest, Stream
 from stockade_sandbox.running import command_words
+from stockade_sandbox.server.folders import Inbox, SentFolder
 from stockade_sandbox.stoppable import unwrap_exception_group
 
 KEEP_S = 120.0
@@ -184,8 +188,10 @@ def replace_state(state: State, **changes: object) -> State:
 class Session:
     """One sandbox of one client."""
 
-    def __init__(self, name: str, owner: str, policy: Policy, server: "Sessions") -> None:
+    def __init__(self, name: str, owner: str, policy: Policy, server: "Sessions", sent: tuple[int, ...] = ()) -> None:
         self.name, self.owner, self.policy = name, owner, policy
+        self.inbox = Inbox(boxes_dir() / f"{own_prefix(BOX)}{secrets.token_hex(4)}", sent)
+        self.folders: dict[int, SentFolder] = {}
         self._server = server
         self.programs: dict[str, Running] = {}
         self._gone = deque[str](maxlen=_MAX_GONE)
@@ -239,12 +245,15 @@ class Session:
         """From its start to its end, whatever ends it; then nothing of it is left."""
         try:
             with self._scope:
-                async with unwrap_exception_group(), self._server.open_box(self.policy, self._on_network) as box:
+                await self._until_all_here()
+                policy = self.inbox.given(self.policy)
+                async with unwrap_exception_group(), self._server.open_box(policy, self._on_network) as box:
                     async with anyio.create_task_group() as group:
+                        self.folders = await to_thread.run_sync(self.inbox.folders, box)
                         self._box, self._group = box, group
                         self.opened = Opened(
                             id=self.name, backend=box.backend, guarantees=box.guarantees,
-                            layers=tuple(layer for layer in box.layers if layer.strategy != "direct"),
+                            layers=() if self.folders else tuple(one for one in box.layers if one.strategy != "direct"),
                         )  # fmt: skip
                         self.is_open.set()
                         await self._until_unused()
@@ -259,9 +268,33 @@ class Session:
             for running in self.programs.values():
                 if not running.ended.is_set():
                     running.end(problem=problem(self.failed or SandboxDied("the sandbox was closed over there")))
+            for folder in self.folders.values():
+                folder.close()
+            with anyio.CancelScope(shield=True):
+                await self.inbox.remove()
             self._server.forget(self)
             self.is_open.set()
             self.over.set()
+
+    async def _until_all_here(self) -> None:
+        """SandboxFailed when its client went away before it had sent its folders."""
+        async with anyio.create_task_group() as group:
+
+            async def give_up() -> None:
+                await self._until_unused()
+                group.cancel_scope.cancel()
+
+            group.start_soon(give_up)
+            await self.inbox.all_here.wait()
+            group.cancel_scope.cancel()
+        if not self.inbox.all_here.is_set():
+            raise SandboxFailed("the sandbox's folders were not sent", "PUT …/folders/{n}")
+
+    def folder(self, number: int) -> SentFolder:
+        """SandboxDied; NotThere."""
+        if self.box and number not in self.folders:
+            raise NotThere(f"no folder {number} was sent to the sandbox")
+        return self.folders[number]
 
     async def _until_unused(self) -> None:
         while True:
@@ -400,7 +433,8 @@ class Sessions:
         self._group: TaskGroup | None = None
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Until cancelled; then every sandbox ends."""
+        """Until cancelled; then every sandbox ends. What servers that were killed had of clients is removed first."""
+        await to_thread.run_sync(remove_boxes, boxes_dir())
         async with anyio.create_task_group() as group:
             self._group = group
             task_status.started()
@@ -425,7 +459,7 @@ class Sessions:
                 "the sandbox is gone over there", "its server was started anew, or waited too long"
             ) from None
 
-    def begin(self, owner: str, name: str | None, policy: Policy) -> Session:
+    def begin(self, owner: str, name: str | None, policy: Policy, sent: tuple[int, ...] = ()) -> Session:
         """One that has begun already is that one."""
         if self._group is None:
             raise SandboxFailed("the server is ending")
@@ -436,7 +470,7 @@ class Sessions:
             raise NotThere("the sandbox is gone over there", "it was closed")
         if len(self._known) >= MAX_SANDBOXES:
             raise SandboxFailed(f"the serving machine has {MAX_SANDBOXES} sandboxes already", "try again later")
-        found = Session(key[1], owner, granted(policy, self.allowed), self)
+        found = Session(key[1], owner, granted(policy, self.allowed, frozenset(sent)), self, tuple(sorted({*sent})))
         self._known[key] = found
         self._group.start_soon(found.live)
         return found

@@ -114,7 +114,7 @@ class Story:
             case ChangesUndone(paths=paths) if self.replayed:
                 yield self._note(f"undone: {some(paths)}", "\n".join(paths), kind="edit")
             case ChangesDiscarded() if self.replayed:
-                yield self._note("the changes were discarded", "", kind="delete")
+                yield self._note("the changes were discarded", "\n".join(event.paths), kind="delete")
             case _:
                 pass
 

@@ -196,6 +196,21 @@ class Authoriser:
         return reply
 
 
+def whole(action: Action) -> str:
+    """An action as it will be done, every line of it."""
+    match action:
+        case Shell(command=command):
+            return command
+        case WriteFile(path=path, content=content):
+            return f"write_file {path}\n{content}"
+        case EditFile(path=path, old=old, new=new):
+            return f"edit_file {path}\n--- old\n{old}\n+++ new\n{new}"
+        case ToolCall(name=name, arguments=arguments):
+            return f"{name} {arguments}"
+        case _:
+            return action.model_dump_json()
+
+
 def _tool(text: str, *words: str) -> Command:
     return Command(tuple(Word(word, word) for word in words), text)
 

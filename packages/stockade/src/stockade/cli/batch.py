@@ -17,10 +17,11 @@ from stockade.cli import flags
 from stockade.cli.ui.console import Column, draw_table, moves_cursor, progress, results, write_line
 from stockade.cli.ui.failures import INTERRUPTED, say, unwrap_exception_group
 from stockade.cli.ui.interrupt import Interrupt
-from stockade.cli.ui.safe import one_line, some
-from stockade.core.errors import UsageError
+from stockade.cli.ui.safe import moment, one_line, some
+from stockade.core.errors import StoreFailed, UsageError
 from stockade.fleet.batch import Plan, Runner, opened
 from stockade.fleet.inspect_log import inspect_log
+from stockade.fleet.known import Known, known
 from stockade.fleet.results import (
     FINAL,
     INFRASTRUCTURE,
@@ -46,13 +47,15 @@ _ENDED = {
     "user": ("stopped", None),
 }
 _FILE = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-_FLAGS: flags.Flags = (
-    click.option("--parallel", metavar="N|auto", help="Runs at once; auto is what memory, CPU and the model allow."),
-    click.option("--results", "lines", type=click.Path(path_type=Path), metavar="FILE",
-                 help="Where the results go, a line an attempt; by default beside the tasks."),
+_SELECTING: flags.Flags = (
     click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N tasks."),
     click.option("--filter", "filters", multiple=True, metavar="PATTERN", help="Only these ids, or tag=NAME."),
     click.option("--shuffle", is_flag=True, help="In an order by chance, the same for the same --seed."),
+)  # fmt: skip
+DRIVING: flags.Flags = (
+    click.option("--parallel", metavar="N|auto", help="Runs at once; auto is what memory, CPU and the model allow."),
+    click.option("--results", "lines", type=click.Path(path_type=Path), metavar="FILE",
+                 help="Where the results go, a line an attempt; by default beside the tasks."),
     click.option("--epochs", type=click.IntRange(1, 1000), metavar="N", help="Each task N times; with --seed, others."),
     click.option("--max-cost", "whole_cost", type=click.FloatRange(0), metavar="USD", help="Cost limit of the batch."),
     click.option("--deadline", type=click.FloatRange(0), metavar="S", help="Time limit of the batch in seconds."),
@@ -62,10 +65,13 @@ _FLAGS: flags.Flags = (
                  help="End the batch after N equal failures in a row; 10, 0 is never."),
     flags.flag("bot"), *(flags.flag(key) for key in ("model", "smart_model", "fast_model", "fallback")),
     *(flags.flag(key) for key in ("max_turns", "timeout", "max_tokens")), *flags.SAMPLING, *flags.LOADING,
-    flags.OPTION, flags.flag("answers"), *flags.CHECK, *flags.TOOLS, *flags.SANDBOX,
+    flags.OPTION, flags.flag("answers"), *flags.BEST_OF, *flags.CHECK, *flags.TOOLS, *flags.SANDBOX,
+    *flags.JSON, flags.flag("quiet"), flags.flag("plain"), *flags.STORE,
+)  # fmt: skip
+_FLAGS: flags.Flags = (
+    *_SELECTING, *DRIVING,
     flags.flag("apply", "Apply the changes of solved tasks, one after the other."),
     flags.flag("discard", "Throw all changes away."),
-    *flags.JSON, flags.flag("quiet"), flags.flag("plain"), *flags.STORE,
 )  # fmt: skip
 
 
@@ -75,14 +81,15 @@ _FLAGS: flags.Flags = (
 def run(file: Path, **values: Any) -> int:
     """Run the tasks of FILE: JSONL, CSV, or a folder of task folders. Called again, it goes on where it stopped.
 
-    A line is {"id", "task", "folder"?, "files"?, "image"?, "bot"?, "model"?, "check"?, "protect"?, "limits"?, "tags"?}.
+    A line is {"id", "task", "folder"?, "files"?, "image"?, "bot"?, "model"?, "check"?, "score"?, "protect"?,
+    "limits"?, "tags"?}.
     Ctrl-C: nothing more is begun; again: what runs is stopped and saved. Status 0: all solved; 1: some not; 3: stopped
     by a limit; 4, 5: this machine, or the model, failed; 130: interrupted.
 
     \b
     stockade batch run tasks.jsonl --model openai/gpt-5 --parallel 8
     """
-    return _run(file, values, frozenset())
+    return begin(file, values)
 
 
 @click.command("retry", short_help="Do tasks of a batch again.")
@@ -98,15 +105,16 @@ def retry(file: Path, *, failed: bool, outcomes: tuple[Outcome, ...], **values: 
     """
     if not (failed or outcomes):
         raise UsageError("nothing says which tasks to do again", "--failed, or --outcome budget")
-    return _run(file, values, frozenset(outcomes) | (FINAL - {"solved"} if failed else frozenset()))
+    return begin(file, values, frozenset(outcomes) | (FINAL - {"solved"} if failed else frozenset()))
 
 
-def _run(file: Path, values: dict[str, Any], again: frozenset[Outcome]) -> int:
+def begin(file: Path, values: dict[str, Any], again: frozenset[Outcome] = frozenset()) -> int:
+    """What `batch run` does with the values of its flags; the exit status. Those of `again` are done once more."""
     own = ("parallel", "lines", "limit", "filters", "shuffle", "epochs", "whole_cost", "deadline", "retries", "breaker")
-    given = {key: values.pop(key) for key in own}
+    given = {key: values.pop(key, None) for key in own}
     settings = flags.settings({**flags.given(values), "no_folder": True} if not values.get("folder") else values)
     plan = _plan(given, settings, again)
-    select = Selection(given["limit"], given["filters"], given["shuffle"], given["epochs"] or 1)
+    select = Selection(given["limit"], given["filters"] or (), bool(given["shuffle"]), given["epochs"] or 1)
     for note in settings.notes:
         say(note)
     store = open_store(settings.options.store)
@@ -168,10 +176,10 @@ def _line(one: Attempt) -> str:
     epoch = f" (epoch {one.epoch})" if one.epoch > 1 else ""
     again = f", attempt {one.attempt}" if one.attempt > 1 else ""
     why = f": {one_line(one.detail, 200)}" if one.detail and one.outcome != "solved" else ""
+    tried = f", {some(len(one.candidates), 'candidate')}" if one.candidates else ""
     kept = f"; {one_line(one.kept, 200)}" if one.kept else ""
-    return (
-        f"{one_line(one.id)}{epoch}  {one.outcome}{why}{kept}  ({some(one.turns, 'turn')}, {one.seconds:.1f} s{again})"
-    )
+    used = f"{some(one.turns, 'turn')}, {one.seconds:.1f} s{tried}{again}"
+    return f"{one_line(one.id)}{epoch}  {one.outcome}{why}{kept}  ({used})"
 
 
 def _progress(runner: Runner) -> str:
@@ -204,7 +212,7 @@ def _end(runner: Runner, view: _View, interrupt: Interrupt) -> int:
     found = [last for item in runner.items if (last := runner.results.last(item)) is not None]
     told = summary([one for one in runner.results.attempts if one.key in {item.key for item in runner.items}])
     if view.json_lines:
-        print(json.dumps({"type": "result", "ended": runner.ended, "tasks": len(runner.items), **_facts(told)}))
+        print(json.dumps({"type": "result", "ended": runner.ended, "tasks": len(runner.items), **facts(told)}))
     elif not view.silent:
         _draw(view.console, told, len(runner.items))
         say(f"the results are in {runner.results.path}", f"stockade batch table {runner.results.path}")
@@ -222,7 +230,8 @@ def _end(runner: Runner, view: _View, interrupt: Interrupt) -> int:
     return 0 if len(found) == len(runner.items) and all(one.outcome == "solved" for one in found) else 1
 
 
-def _facts(told: Summary) -> dict[str, Any]:
+def facts(told: Summary) -> dict[str, Any]:
+    """As JSON has it."""
     return {**asdict(told), "outcomes": dict(told.outcomes)}
 
 
@@ -243,18 +252,45 @@ def _draw(console: Console, told: Summary, tasks: int) -> None:
 
 
 @click.command("status", short_help="How far a batch is.")
-@_FILE
+@click.argument("file", type=click.Path(path_type=Path), metavar="[FILE]", required=False)
 @flags.offered(flags.JSON)
-def status(file: Path, **values: Any) -> int:
-    """How far the batch of FILE is, and whether it is under way."""
-    path = results_of(file)
-    told, driver = summary(read_results(path)), driver_of(path)
-    if flags.given(values).get("json"):
-        print(json.dumps({"results": str(path), "running": driver is not None, **_facts(told)}))
+def status(file: Path | None, **values: Any) -> int:
+    """How far the batch of FILE is, and whether it is under way; without one, all batches of this machine."""
+    as_json = flags.given(values).get("json")
+    if file is not None:
+        path = results_of(file)
+        told, driver = summary(read_results(path)), driver_of(path)
+        if as_json:
+            print(json.dumps({"results": str(path), "running": driver is not None, **facts(told)}))
+            return 0
+        write_line(results(), f"{path}: {'under way' if driver is not None else 'not under way'}")
+        _draw(results(), told, sum(told.outcomes.values()))
         return 0
-    write_line(results(), f"{path}: {'under way' if driver is not None else 'not under way'}")
-    _draw(results(), told, sum(told.outcomes.values()))
+    rows = list[tuple[Known, Summary]]()
+    for one in known():
+        try:
+            rows.append((one, summary(read_results(Path(one.results)))))
+        except StoreFailed as error:
+            say(error.message, error.hint)
+    if as_json:
+        for one, told in rows:
+            row = {"results": one.results, "running": one.is_running, **facts(told)}
+            print(json.dumps({"id": one.id, "tasks": one.tasks, "begun": one.begun, **row}))
+    elif rows:
+        draw_table(results(), _BATCHES, [_batch(*row) for row in rows])
+    else:
+        say("no batch was begun on this machine", "stockade batch run TASKS.jsonl")
     return 0
+
+
+_BATCHES = (Column("results", shrinks=True), Column("state"), Column("tasks", right=True), Column("solved", right=True),
+            Column("cost", right=True, leaves=1), Column("begun", leaves=2))  # fmt: skip
+
+
+def _batch(one: Known, told: Summary) -> Sequence[str]:
+    done, state = sum(told.outcomes.values()), "under way" if one.is_running else "not under way"
+    row = one_line(one.results), state, f"{done} of {one.tasks}", str(told.outcomes["solved"])
+    return *row, f"{told.cost:.4f}" if told.cost else "", moment(one.begun)
 
 
 _COLUMNS = (Column("task", shrinks=True), Column("outcome"), Column("attempt", right=True, leaves=2),
@@ -312,6 +348,8 @@ def stop(file: Path, *, finish: bool) -> int:
     driver = driver_of(results_of(file))
     if driver is None:
         raise UsageError(f"the batch of {file} is not under way", f"stockade batch status {file}")
+    if driver.pidfd is None:
+        raise UsageError("the batch is driven by stockade serve", "POST /v1/batches/{id}/stop, or the page")
     signal.pidfd_send_signal(driver.pidfd, signal.SIGINT if finish else signal.SIGTERM)
     return 0
 

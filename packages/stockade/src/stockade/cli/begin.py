@@ -27,7 +27,17 @@ DETACH = click.option(
 @CONTINUE
 @WORKTREE
 @DETACH
-@flags.offered(flags.OUTPUT, flags.BOT, flags.TOOLS, flags.SANDBOX, flags.HERE, flags.CHANGES, flags.SHOWN, flags.STORE)
+@flags.offered(
+    flags.OUTPUT,
+    flags.BOT,
+    flags.BEST_OF,
+    flags.TOOLS,
+    flags.SANDBOX,
+    flags.HERE,
+    flags.CHANGES,
+    flags.SHOWN,
+    flags.STORE,
+)
 def run(task: str | None, *, go_on: bool, worktree: bool, detach: bool, **values: Any) -> int:
     """Run a bot on TASK, which may also be - (standard input) or @FILE, and is asked for on a terminal.
 

@@ -408,20 +408,27 @@ def _write(found: _Run, reviewer: Differ, pending: list[review.Pending], file: P
 @click.command("undo", short_help="Undo an apply, byte for byte.")
 @_RUN
 @click.option("--force", is_flag=True, help="Include files that were edited since.")
+@click.option("--only", multiple=True, metavar="PATH", help="Only this file, or what is in this folder; also several.")
 @flags.offered(flags.JSON, flags.STORE)
-def undo(run: str | None, force: bool, **values: Any) -> int:
+def undo(run: str | None, force: bool, only: tuple[str, ...], **values: Any) -> int:
     """Take back what was applied, byte for byte. Status 1 when something stays, because it was edited since.
 
     Without RUN the run that was applied to this folder last. `stockade apply RUN` applies it again.
     """
     with _opened(values, run, applied=True) as found:
         found.settle()
-        return _move(found, "undone", force=force)
+        return _move(
+            found,
+            "undone",
+            force=force,
+            only=changes.applied_at(found.events, map(encode_path, only)) if only else None,
+        )
 
 
 def _move(
-    found: _Run, done: str, *, force: bool, commit: Commit | None = None, work: list[review.Pending] | None = None
-) -> int:
+    found: _Run, done: str, *, force: bool, commit: Commit | None = None, work: list[review.Pending] | None = None,
+    only: set[str] | None = None,
+) -> int:  # fmt: skip
     files = list[Item]()
     if commit is not None:
         journals = TakenBack()
@@ -430,7 +437,7 @@ def _move(
         commit.look(found.facts.layers, [shown_path(one.layer.inside, c.path) for one in every for c in one.changes])
     with _shown(plain=found.settings.front.plain) as shown:
         how: Deciding = {"force": force, "record": changes.recording(found.record), "progress": shown}
-        moved = changes.move(found.reviewer, found.facts.layers, back=done == "undone", work=work, **how)
+        moved = changes.move(found.reviewer, found.facts.layers, back=done == "undone", work=work, only=only, **how)
     for path, why in list(moved.left.items())[:_LEFT_SHOWN]:
         say(f"left as it is: {path}: {why}")
     if len(moved.left) > _LEFT_SHOWN:
@@ -455,9 +462,10 @@ def _why_nothing(found: _Run, done: str) -> str | None:
 
 @click.command("discard", short_help="Discard a run's changes.")
 @_RUN
+@click.option("--only", multiple=True, metavar="PATH", help="Only this file, or what is in this folder; also several.")
 @flags.offered(flags.JSON, flags.STORE)
-def discard(run: str | None, **values: Any) -> int:
-    """Throw a run's changes away. The folder stays as it is.
+def discard(run: str | None, only: tuple[str, ...], **values: Any) -> int:
+    """Throw a run's changes away. The folder stays as it is. The bot goes on without them, if it does.
 
     Without RUN the newest run of this folder with changes to decide on.
     """
@@ -465,7 +473,14 @@ def discard(run: str | None, **values: Any) -> int:
         try:
             found.settle(wanted=False)
             pending = found.pending()
-            what = some_files(files_of(found.reviewer, pending))
+            files = files_of(found.reviewer, pending)
+            if only:
+                paths = changes.thrown_away(found.reviewer, pending, map(encode_path, only))
+                changes.throw_away(found.reviewer, found.facts.layers, pending, paths, found.record)
+                say(f"threw away {some_files(files, paths)} that run {found.run_id} changed")
+                found.end(discarded=paths)
+                return 0
+            what = some_files(files)
         except (FolderMoved, LayerLost):
             pending = [review.Pending(layer, ()) for layer in review.kept_layers(found.facts.layers)]
             what = "all"

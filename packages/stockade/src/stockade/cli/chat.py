@@ -300,6 +300,8 @@ def begin(task: str | None, given: dict[str, Any], *, go_on: bool) -> int:
             attached = list(given.pop("attach", ()))
             return _talk(Desk(_line(), store, settings, run_id, dict(given), dict(given), attached=attached), task)
     settings = flags.settings({**given, "task": ""}, here=True)
+    one = settings.options.model_copy(update={"best_of": 1})  # a conversation is with one
+    settings = settings.model_copy(update={"options": one})
     ask_for_toolchain(settings.options)
     store = records.open_store(settings.options.store)
     try:

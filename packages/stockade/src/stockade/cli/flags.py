@@ -87,6 +87,7 @@ MODEL: Flags = (
     flag("keep_warm_s"),
 )
 LIVING: Flags = (*MODEL, flag("answers"))
+BEST_OF = _group("best_of")
 CHECK = _group("check", "protect")
 BOT: Flags = (*_group("attach", "bot"), *LIVING, *CHECK)
 TOOL = _group("tool")
@@ -105,7 +106,7 @@ STORE = _group("store")
 OWN = _group("own_goal", "own_prompt", "own_sampling", "intro")
 
 ON_A_SCREEN = {
-    "Work": ("folder", "no_folder", "worktree", "copy", "attach", "bot", "check", "protect"),
+    "Work": ("folder", "no_folder", "worktree", "copy", "attach", "bot", "check", "protect", "best_of"),
     "Model": ("model", "smart_model", "max_turns", "timeout", "max_tokens", "max_cost"),
     "Allow": ("net", "approve", "tool", "no_tool", "mcp", "search", "env", "credential", "redact", "allow_external",
               "toolchain", "sandbox", "image", "memory"),

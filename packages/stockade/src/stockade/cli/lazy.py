@@ -24,6 +24,7 @@ COMMANDS: Table = {
     "undo": ("changes:undo", "Undo an apply, byte for byte."),
     "discard": ("changes:discard", "Discard a run's changes."),
     "batch": ("commands:batch", "Many runs at once, gone on with where they stopped."),
+    "eval": ("eval", "Evaluation sets that installed packages hold."),
     "sandbox": ("commands:sandbox", "Commands in the sandbox, without a model."),
     "tool": ("tool", "Tools: list, try and build them."),
     "doctor": ("begin:doctor", "Check what this machine can enforce, with live escape tests."),

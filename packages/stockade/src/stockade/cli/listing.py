@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -64,7 +64,7 @@ def list_runs(
         found = runs_of(db, folder=here, words=terms, began=not status, limit=None if status else number)
         states = [(run, status_now(run.run_id, run.status, run.driver)) for run in found]
         wanted = [(run, state) for run, state in states if not status or state in status]
-        shown = wanted[: number or None]
+        shown = under_their_runs(wanted[: number or None])
         if json_lines:
             for run, state in shown:
                 print(json.dumps(screen().data({**asdict(run), "status": state})))
@@ -81,6 +81,31 @@ def list_runs(
         if not status and every > began:
             say(f"{some(every - began, 'failed start')} not listed", "--status failed")
         return 0
+
+
+def under_their_runs(rows: Sequence[tuple[RunSummary, str]]) -> list[tuple[RunSummary, str]]:
+    """Helpers and candidates (`RUN.1`, `RUN.2`, ...) behind the run that they work for, where that is listed."""
+    known = {run.run_id for run, _ in rows}
+    below = dict[str, list[tuple[RunSummary, str]]]()
+    for row in rows:
+        boss = row[0].run_id.rpartition(".")[0]
+        below.setdefault(boss if boss in known else "", []).append(row)
+
+    def placed(rows: Iterable[tuple[RunSummary, str]]) -> Iterator[tuple[RunSummary, str]]:
+        for row in rows:
+            yield row
+            yield from placed(sorted(below.get(row[0].run_id, ()), key=lambda one: _number(one[0].run_id)))
+
+    return list(placed(below.get("", ())))
+
+
+def _indented(run_id: str) -> str:
+    return "  " * run_id.count(".") + run_id
+
+
+def _number(run_id: str) -> int:
+    last = run_id.rpartition(".")[2]
+    return int(last) if last.isascii() and last.isdigit() else 0
 
 
 @contextmanager
@@ -118,7 +143,7 @@ def _draw(console: Any, runs: Sequence[tuple[RunSummary, str]]) -> None:
     bots = one_lines([run.bot for run, _ in whole], 40)
     states = {state: Text(state, style) for state, style in STYLES.items()}
     rows = [
-        (run.run_id, moment(run.started), bot, model, states[state], str(run.turns), place, task)
+        (_indented(run.run_id), moment(run.started), bot, model, states[state], str(run.turns), place, task)
         for (run, state), bot, model, place, task in zip(whole, bots, models, folders, tasks, strict=True)
     ]
     if rows:

@@ -239,9 +239,10 @@ async def _run(watch: Watch, talk: Talk, prepare: Callable[..., Any]) -> None:
                 if prepared.note and not silent:
                     renderer.note(prepared.note)
                 _warn(prepared)
-                watch.scratch = Scratch(prepared.parts.sandbox, prepared.started.policy)
-                boxes = (*prepared.parts.toolboxes, watch.scratch)
-                prepared = replace(prepared, parts=replace(prepared.parts, toolboxes=boxes))
+                if prepared.parts.bot.enters:
+                    watch.scratch = Scratch(prepared.parts.sandbox, prepared.started.policy)
+                    boxes = (*prepared.parts.toolboxes, watch.scratch)
+                    prepared = replace(prepared, parts=replace(prepared.parts, toolboxes=boxes))
                 watch.prepared = prepared = talk.attach(prepared, group)
                 renderer.catch_up(prepared.history)
                 watch.facts.layers = prepared.parts.sandbox.layers

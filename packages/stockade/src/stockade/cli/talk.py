@@ -95,6 +95,8 @@ class Talk:
             network.note = self.watch.renderer.note
         if self.still:
             self.deciding = one_at_a_time(self.deciding, turn)
+        if not parts.bot.enters:
+            return prepared
         return replace(prepared, parts=replace(parts, conversation=Conversation(self.next, still=self.still)))
 
     def _stop(self, stop: Callable[[], None]) -> None:

@@ -70,9 +70,11 @@ class Client(Twin[AsyncClient]):
         """AsyncClient.attach."""
         return Run(self, self._awaited.attach(id))
 
-    def runs(self, status: State | None = None, folder: str | None = None) -> Iterator[RunLine]:
+    def runs(
+        self, status: State | None = None, folder: str | None = None, words: str | None = None
+    ) -> Iterator[RunLine]:
         """AsyncClient.runs."""
-        return _each(self, self._awaited.runs(status, folder))
+        return _each(self, self._awaited.runs(status, folder, words))
 
     upload = blocking(AsyncClient.upload)
     remove_upload = blocking(AsyncClient.remove_upload)
@@ -125,6 +127,7 @@ class Run(Twin[AsyncRun]):
     cancel = blocking(AsyncRun.cancel)
     diff = blocking(AsyncRun.diff)
     read_file = blocking(AsyncRun.read_file)
+    read_bytes = blocking(AsyncRun.read_bytes)
     apply = blocking(AsyncRun.apply)
     undo = blocking(AsyncRun.undo)
     discard = blocking(AsyncRun.discard)

@@ -127,11 +127,13 @@ class AsyncClient:
         """A run that there is: this asks nobody."""
         return AsyncRun(self, id)
 
-    async def runs(self, status: State | None = None, folder: str | None = None) -> AsyncGenerator[RunLine]:
-        """Newest first."""
+    async def runs(
+        self, status: State | None = None, folder: str | None = None, words: str | None = None
+    ) -> AsyncGenerator[RunLine]:
+        """Newest first. `words`: each of them stands in the task, the answer or a command."""
         cursor: str | None = None
         while True:
-            params = {"status": status, "folder": folder, "cursor": cursor}
+            params = {"status": status, "folder": folder, "words": words, "cursor": cursor}
             page = await self._asked(RunPage, "GET", "/v1/runs", params=params)
             for line in page.runs:
                 yield line
@@ -292,6 +294,14 @@ class AsyncRun:
         """A changed file as the run made it; secrets are masked in it."""
         return (await self.client.connection.ask("GET", f"{self._at}/files/{quote(path)}")).text
 
+    async def read_bytes(self, path: str) -> bytes:
+        """A changed file exactly as the run made it, of up to 64 MiB, whatever it holds; so what a run made of an
+        `upload` comes home. RequestRefused where a secret is in it, or it is no file.
+        """
+        return (
+            await self.client.connection.ask("GET", f"{self._at}/files/{quote(path)}", params={"raw": "true"})
+        ).content
+
     async def apply(
         self, reviewed: Diff | None = None, *, paths: Sequence[str] | None = None, flagged: bool = False,
         merge: bool = False, force: bool = False,
@@ -301,13 +311,15 @@ class AsyncRun:
         headers = {"If-Match": "*" if reviewed is None else f'"{reviewed.etag}"'}
         return await self._asked(Decided, "POST", "/apply", json=chosen, headers=headers)
 
-    async def undo(self, *, force: bool = False) -> Decided:
-        """What was applied is taken back; what was edited since stays, unless `force`."""
-        return await self._asked(Decided, "POST", "/undo", json={"force": force})
+    async def undo(self, *, paths: Sequence[str] | None = None, force: bool = False) -> Decided:
+        """What was applied is taken back, all or what is at `paths`; what was edited since stays, unless `force`."""
+        chosen = {"paths": None if paths is None else list(paths), "force": force}
+        return await self._asked(Decided, "POST", "/undo", json=chosen)
 
-    async def discard(self) -> Decided:
-        """The changes are thrown away; the folder stays as it is."""
-        return await self._asked(Decided, "POST", "/discard")
+    async def discard(self, *, paths: Sequence[str] | None = None) -> Decided:
+        """The changes are thrown away, all or what is at `paths`; the folder stays as it is."""
+        chosen = {"paths": None if paths is None else list(paths)}
+        return await self._asked(Decided, "POST", "/discard", json=chosen)
 
     async def remove(self, *, force: bool = False) -> None:
         """With its record. Conflict while it is under way, or its changes are undecided and not `force`."""

@@ -323,6 +323,8 @@ class SubRunStarted(Event):
     type: Literal["sub_run_started"] = "sub_run_started"
     run_id: str
     task: str
+    number: int | None = None
+    """Of the candidates for the whole task (bestof/); None: a helper has a part of it."""
 
 
 class SubRunFinished(Event):
@@ -333,6 +335,20 @@ class SubRunFinished(Event):
     status: Status
     turns: int = 0
     usage: Usage = Usage()
+    number: int | None = None
+    verified: bool | None = None
+    """Both of a candidate."""
+
+
+class CandidateChosen(Event):
+    """What the candidate `run_id` did is what the run did: its events follow, and tell its `usage` and `turns`, which
+    are no more those of a sub-bot.
+    """
+
+    type: Literal["candidate_chosen"] = "candidate_chosen"
+    run_id: str
+    usage: Usage = Usage()
+    turns: int = 0
 
 
 class CheckFinished(Event):
@@ -381,16 +397,19 @@ class ChangesUndone(Event):
 
 
 class ChangesDiscarded(Event):
-    """The user threw the layer away."""
+    """The user threw the layer away; with `paths` only these changes, as paths are shown: the layer stays as it is, and
+    the run goes on without them.
+    """
 
     type: Literal["changes_discarded"] = "changes_discarded"
+    paths: tuple[str, ...] = ()
 
 
 RunEvent = Annotated[
     RunStarted | RunResumed | SandboxStarted | ToolsReady | ModelStarted | ModelAnswered | AnswerUnderstood
     | AnswerUnreadable | ActionStarted | ActionFinished | Checkpoint | Paused | MessageInjected | HookRan
     | HistoryCompacted | SelfConfigChanged | NetworkRequested | ProgramsStarted | SubRunStarted | SubRunFinished
-    | CheckFinished | RunFinished | ChangesApplied | ChangesUndone | ChangesDiscarded,
+    | CandidateChosen | CheckFinished | RunFinished | ChangesApplied | ChangesUndone | ChangesDiscarded,
     Field(discriminator="type"),
 ]  # fmt: skip
 

@@ -159,6 +159,9 @@ class RunSettings(SamplingSettings, LoadSettings):
     max_tokens: Annotated[int | None, Setting(
         "Token limit, prompts and answers together.", "N", ge=0, in_bots=True)] = None
     max_cost: Annotated[float | None, Setting("Cost limit of the run.", "USD", ge=0, in_bots=True)] = None
+    best_of: Annotated[int | None, Setting(
+        "N candidates do the task at once: with --check the first that passes is taken, else you choose.", "N", ge=1,
+        le=32, in_bots=True)] = None
     attach: Annotated[tuple[str, ...], Setting(
         "An image that the model sees beside the task: PNG, JPEG, GIF or WebP.", "FILE", whole=True)] = ()
     check: Annotated[tuple[str, ...], Setting(
@@ -167,6 +170,9 @@ class RunSettings(SamplingSettings, LoadSettings):
     protect: Annotated[tuple[str, ...], Setting(
         "A path of the folder that is as you gave it while a check runs, whatever the bot wrote there.", "PATH",
         in_bots=True, whole=True)] = ()
+    score: Annotated[str | None, Setting(
+        "As check, but once, when the bot is done: it hears nothing of it. Its answer is in $ANSWER.", "CMD",
+        in_bots=True)] = None
     output_schema: Annotated[str | None, Setting(
         "The answer is JSON that fits this JSON schema; status 1 when it never does.", "FILE")] = None
     folder: Annotated[tuple[str, ...], Setting(

@@ -57,6 +57,7 @@ from stockade.core.ports import (
 )
 from stockade.core.tool_plan import ToolContext, ToolFile, ToolPlan, ToolRequest
 from stockade.core.tools import Offered, ToolSpec
+from stockade.extend.evals import TASK_HOME, EvalSet, EvalTask, data_of
 from stockade.loop.builtin_hooks import DRY, warmer
 from stockade.loop.ending import Ending
 from stockade.loop.hooks import (
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DRY",
     "FILES",
+    "TASK_HOME",
     "Accept",
     "Action",
     "ActionFailed",
@@ -101,6 +103,8 @@ __all__ = [
     "EndRun",
     "EndedByHook",
     "Ending",
+    "EvalSet",
+    "EvalTask",
     "ExecResult",
     "Finish",
     "FolderLayer",
@@ -155,6 +159,7 @@ __all__ = [
     "UsageError",
     "WriteFile",
     "action_in",
+    "data_of",
     "native_answer",
     "open_sandbox",
     "reviewer",

@@ -27,14 +27,24 @@ from stockade.core.errors import (
     StoreFailed,
     UsageError,
 )
-from stockade.core.events import ChangesDiscarded, ModelAnswered, RunEvent, RunFinished, RunResumed, RunStarted
+from stockade.core.events import (
+    ChangesDiscarded,
+    ModelAnswered,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+    SubRunFinished,
+)
 from stockade.core.ports import RunStore
+from stockade.fleet.known import note
 from stockade.fleet.results import (
     FINAL,
     INFRASTRUCTURE,
     Attempt,
     Outcome,
     Results,
+    Tried,
     default_results,
     outcome_of,
     writing,
@@ -72,14 +82,14 @@ class Plan(Data):
 
 def auto_parallel(items: Iterable[Item]) -> int:
     """As many as memory and processors allow, and the slots of a model that we serve ourselves."""
-    memory = available_bytes()
+    items, memory = list(items), available_bytes()
     bounds: list[int] = [
         _RUNS_A_CPU * len(os.sched_getaffinity(0)),
         *(() if memory is None else (memory // _BYTES_A_RUN,)),
     ]
     if any(item.spec.model.startswith(_OURS) for item in items):
         bounds.append(MAX_SLOTS)
-    return max(1, min(bounds))
+    return max(1, min(bounds) // max((item.spec.best_of or 1 for item in items), default=1))
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +105,7 @@ class Running:
     finished: RunFinished | None = None
     started: float = field(default_factory=time.time)
     resumed: bool = False
+    candidates: dict[str, Tried] = field(default_factory=dict)
     layers: tuple[FolderLayer, ...] = ()
 
 
@@ -286,6 +297,10 @@ class Runner:
                 running.turns += 1
             case RunFinished():
                 running.finished = event
+            case SubRunFinished(number=int()):
+                told, cost = event, event.usage.cost
+                tried = Tried(run=told.run_id, status=told.status, verified=told.verified, turns=told.turns, cost=cost)
+                running.candidates[told.run_id] = tried
             case _:
                 pass
 
@@ -336,6 +351,7 @@ class Runner:
             tokens=usage.prompt_tokens + usage.completion_tokens, cost=usage.cost, started=running.started,
             seconds=round(time.time() - running.started, 3), resumed=running.resumed, applied=applied, kept=kept,
             model=running.model or item.spec.model, tags=item.task.tags, task=item.task.task,
+            candidates=tuple(running.candidates[name] for name in sorted(running.candidates)),
         )  # fmt: skip
 
 
@@ -360,13 +376,21 @@ def _tidy(run_id: str, layers: Iterable[FolderLayer]) -> None:
 
 @contextmanager
 def opened(
-    tasks: Path | Iterable[Mapping[str, Any]], results: Path | None, base: Any, select: Selection
+    tasks: Path | Iterable[Mapping[str, Any]],
+    results: Path | None,
+    base: Any,
+    select: Selection,
+    *,
+    serving: bool = False,
 ) -> Iterator[tuple[list[Item], Results]]:
-    """The items of a batch and its results, for a Runner. All that is wrong with the tasks is raised first."""
+    """The items of a batch and its results, for a Runner. All that is wrong with the tasks is raised first.
+    `serving`: this process is a server.
+    """
     items = read_tasks(tasks, base, select)
     if results is None:
         results = default_results(tasks) if isinstance(tasks, Path) else Path("results.jsonl")
-    with writing(results) as made:
+    with writing(results, serving=serving) as made:
+        note(results, len(items))
         yield items, made
 
 

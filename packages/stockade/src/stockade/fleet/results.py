@@ -39,10 +39,21 @@ _JOURNAL = ".journal"
 def outcome_of(finished: RunFinished) -> Outcome:
     """What the end of a run is in a batch. A hook or tool of the user's that broke is theirs to mend."""
     if finished.status == "done":
-        return "check failed" if finished.verified is False else "solved"
+        failed = finished.verified is False or finished.reason == "check_failed"
+        return "check failed" if failed else "solved"
     if (finished.status, finished.reason) == ("stopped", "hook"):
         return "gave up"
     return _OF_REASONS.get(finished.reason, "usage error")
+
+
+class Tried(Data):
+    """A candidate of an attempt with `--best-of`. `verified` None: it was stopped, or failed, before its check."""
+
+    run: str
+    status: str
+    verified: bool | None = None
+    turns: int = 0
+    cost: float = 0.0
 
 
 class Attempt(Data):
@@ -68,6 +79,7 @@ class Attempt(Data):
     kept: str = ""
     """Why changes were not applied that should have been."""
     model: str = ""
+    candidates: tuple[Tried, ...] = ()
     tags: tuple[str, ...] = ()
     task: str = ""
 
@@ -122,9 +134,9 @@ def _whole_lines(path: Path) -> list[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """The process that drives a batch. `pidfd` is readable when it is gone."""
+    """The process that drives a batch. `pidfd` is readable when it is gone; None: it is a server, and does more."""
 
-    pidfd: int
+    pidfd: int | None
 
 
 def driver_of(path: Path) -> Driver | None:
@@ -141,6 +153,8 @@ def driver_of(path: Path) -> Driver | None:
     drivers = [row["driver"] for row in map(json.loads, _whole_lines(journal)) if "driver" in row]
     if not drivers:
         return None
+    if drivers[-1] is None:
+        return Driver(None)
     pid, began = drivers[-1]
     try:
         pidfd = os.pidfd_open(pid)
@@ -201,8 +215,8 @@ def _append(descriptor: int, row: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[Results]:
-    """Inside, these results are this process's alone. UsageError while another drives the batch."""
+def writing(path: Path, *, serving: bool = False) -> Iterator[Results]:
+    """Inside, these results are this process's alone, which may be a server. UsageError while another's."""
     opened = list[int]()
     try:
         try:
@@ -214,7 +228,7 @@ def writing(path: Path) -> Iterator[Results]:
             raise UsageError(f"the results {path} cannot be written: {error.strerror}", "--results FILE") from None
         for descriptor, file in ((journal, _journal(path)), (lines, path)):
             os.ftruncate(descriptor, sum(len(line) + 1 for line in _whole_lines(file)))
-        _append(journal, {"driver": [os.getpid(), start_time(os.getpid())], "at": time.time()})
+        _append(journal, {"driver": None if serving else [os.getpid(), start_time(os.getpid())], "at": time.time()})
         yield Results(path, lines, journal, read_results(path))
     finally:
         for descriptor in opened:

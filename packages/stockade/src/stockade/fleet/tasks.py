@@ -51,6 +51,7 @@ class Task(Data):
     bot: str | None = None
     model: str | None = None
     check: Checks = ()
+    score: str | None = None
     protect: Texts = ()
     limits: Limits = Limits()
     tags: Texts = ()
@@ -204,6 +205,7 @@ def _spec(place: str, task: Task, base: RunSpec, where: Path) -> RunSpec:
     """The settings of the command line with what the task says."""
     said: dict[str, Any] = {
         "task": task.task, "image": task.image, "bot": task.bot, "model": task.model, "check": task.check,
+        "score": task.score,
         "protect": task.protect, **task.limits.model_dump(),
         "folder": (_from(where, task.folder, FOLDER_MODES),) if task.folder else (),
         "copy": tuple(_from(where, one) for one in task.files),
@@ -212,6 +214,8 @@ def _spec(place: str, task: Task, base: RunSpec, where: Path) -> RunSpec:
     said = {key: value for key, value in said.items() if value not in (None, ())}
     try:
         spec = RunSpec.model_validate({**base.model_dump(by_alias=True), **said})
+        if (spec.best_of or 1) > 1 and not spec.check:
+            raise UsageError("of several candidates the check picks one, and there is none", "--check CMD")
         for rule in make_policy(spec, "overlay").folders:
             if not Path(rule.host).is_dir():
                 raise UsageError(f"there is no folder {rule.host}", "paths are relative to the file of the tasks")

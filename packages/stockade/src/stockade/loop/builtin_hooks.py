@@ -1,5 +1,7 @@
 """The hooks that every run has: unreadable answers, budget, the check, approval."""
 
+import shlex
+
 from stockade.core.actions import Action, Finish
 from stockade.core.events import StopReason
 from stockade.core.messages import Sampling
@@ -11,6 +13,8 @@ MAX_UNREADABLE, MAX_UNREADABLE_WITHOUT_AN_END = 3, 20
 WARMER_UNREADABLE = 0.4
 WARMEST = 1.0
 DRY = 0.8
+_MAX_ANSWER_CHARS = 20_000
+"""As a shell's word it may grow to five times as many bytes, and Linux has room for 128 KiB."""
 _BOUNDS: dict[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
 
 
@@ -76,7 +80,24 @@ class Check(Hook):
                 if ctx.state.equal_failures >= MAX_EQUAL_FAILURES:
                     return EndRun("done", "check_failed", "the check does not pass")
                 return SendBack("")
-        return Accept() if ctx.started.check else None
+        return Accept() if ctx.started.check and not ctx.started.options.get("score") else None
+
+
+class Score(Hook):
+    """Runs `command` once when the bot is done, with its answer in $ANSWER; the bot is told nothing."""
+
+    name = "score"
+    timeout_s = None
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    async def before_finish(self, ctx: HookContext, finish: Finish) -> EndRun | None:
+        if finish.gave_up:
+            return None
+        answer = finish.answer.replace("\0", "")[:_MAX_ANSWER_CHARS]
+        done = await ctx.check(f"export ANSWER={shlex.quote(answer)}\n{self.command}")
+        return None if done.passed else EndRun("done", "check_failed", "the score's command does not succeed")
 
 
 class PlainWords(Hook):

@@ -77,6 +77,8 @@ class Bot:
     are in no snapshots."""
     asks: ClassVar[bool] = True
     """Whether it asks a model: a run of one that never does has none."""
+    enters: ClassVar[bool] = True
+    """Whether it works in the run's own sandbox, which is up then, and where the user may go on with it."""
     tells_programs: ClassVar[bool] = False
     """Whether its sandbox writes down what is started in it, where that can."""
 

@@ -15,6 +15,7 @@ from stockade.core.events import (
     ActionStarted,
     AnswerUnderstood,
     AnswerUnreadable,
+    CandidateChosen,
     CheckFinished,
     Checkpoint,
     HistoryCompacted,
@@ -141,6 +142,9 @@ class RunState:
             case SubRunFinished():
                 self.helpers_turns += event.turns
                 self.usage = self.usage + event.usage
+            case CandidateChosen():
+                self.helpers_turns -= event.turns
+                self.usage = self.usage - event.usage
             case MessageInjected():
                 self.injected.append(event)
                 self.hook_acts[event.source, "message"] += 1

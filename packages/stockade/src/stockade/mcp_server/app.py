@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from functools import wraps
+from functools import partial, wraps
 from inspect import cleandoc
 from typing import Annotated, Any, ParamSpec
 
@@ -12,13 +12,16 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
-from mcp_types import Resource
+from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitRequest, ElicitResult, InputRequiredResult, Resource
+from mcp_types.version import is_version_at_least
 from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
 from stockade import __version__
 from stockade.core.errors import StockadeError
 from stockade.core.events import ActionStarted, ModelStarted, RunEvent, RunStarted, SandboxStarted
+from stockade.mcp_server.asking import Asked, Runs
 from stockade.mcp_server.boxes import Box, Boxes
 from stockade.mcp_server.results import Applied, Executed, Finished, described
 from stockade.mcp_server.service import Command, Folder, Mode, Run, Seconds, Service
@@ -30,6 +33,8 @@ INSTRUCTIONS = (
     "away what it wrote; sandbox_open gives a sandbox that lives on, for sandbox_run, sandbox_start and the others."
 )
 _EVENTS_KEPT = 64
+_ASKS_BY_RESULT = "2026-07-28"
+"""From this version of the protocol on a call ends with its question, and the next one brings the reply."""
 RUNS = "stockade://runs"
 P = ParamSpec("P")
 Task = Annotated[str, Field(min_length=1, max_length=1_000_000, description="What the bot shall do.")]
@@ -49,7 +54,10 @@ async def _ours(service: Service, work: Awaitable[Any]) -> Any:
     secrets.
     """
     try:
-        return service.redactor.data(to_jsonable_python(await work))
+        found = await work
+        if isinstance(found, InputRequiredResult):
+            return found  # a question, whose words are those of the run's own redactor
+        return service.redactor.data(to_jsonable_python(found))
     except StockadeError as error:
         raise ToolError(service.redactor.text(str(error))) from None
 
@@ -75,14 +83,14 @@ def make_server(service: Service, *, allow_apply: bool = False, only_sandbox: bo
     neither bots nor the record.
     """
     logging.getLogger("mcp").addHandler(logging.NullHandler())
-    boxes = Boxes(service)
+    boxes, runs = Boxes(service), Runs()
 
     @asynccontextmanager
-    async def with_boxes(_: MCPServer[Any]) -> AsyncIterator[None]:
-        async with unwrap_exception_group(), boxes:
+    async def with_client(_: MCPServer[Any]) -> AsyncIterator[None]:
+        async with unwrap_exception_group(), boxes, runs.going():
             yield
 
-    server = _Server(None if only_sandbox else service, lifespan=with_boxes)
+    server = _Server(None if only_sandbox else service, lifespan=with_client)
 
     def add(tool: Callable[..., Awaitable[Any]]) -> None:
         name, told = tool.__name__, described(tool.__name__, reaches=service.reaches)
@@ -93,7 +101,7 @@ def make_server(service: Service, *, allow_apply: bool = False, only_sandbox: bo
         add(method)
     if only_sandbox:
         return server
-    for method in (service.runs_list, service.run_show, service.run_diff, _run_bot(service),
+    for method in (service.runs_list, service.run_show, service.run_diff, _run_bot(service, runs),
                    _run_apply(service, allow_apply=allow_apply)):  # fmt: skip
         add(method)
     _add_resources(server, service)
@@ -129,26 +137,62 @@ def _ours_of(service: Service, method: Callable[P, Awaitable[Any]]) -> Callable[
     return told
 
 
-def _run_bot(service: Service) -> Callable[..., Awaitable[Finished]]:
+def _run_bot(service: Service, runs: Runs) -> Callable[..., Awaitable[Finished | InputRequiredResult]]:
     async def run_bot(
         task: Task, ctx: Context[Any], folder: Folder = None, mode: Mode = "overlay", bot: Bot = None,
         check: Check = None, max_turns: Turns = None, timeout_s: Seconds = None,
-    ) -> Finished:  # fmt: skip
-        """Give a task to a bot in a sandbox and wait for its end. Its changes wait for run_apply."""
-        async with _progress(ctx) as heard:
-            return await service.run_bot(
-                lambda event: heard(_told(event)), task, folder, mode, bot, check, max_turns, timeout_s
-            )
+    ) -> Finished | InputRequiredResult:  # fmt: skip
+        """Give a task to a bot in a sandbox and wait for its end. Its changes wait for run_apply. Where its actions are
+        the user's to allow, the user is asked.
+        """
+        if ctx.request_state is None:
+            name, user = runs.new()
+            attach = user.attach if _can_ask(ctx) else None
+            runs.group.start_soon(user.drive, partial(
+                service.run_bot, lambda event: user.heard(_told(event)), task, folder, mode, bot, check, max_turns,
+                timeout_s, attach,
+            ))  # fmt: skip
+        else:
+            name, user = ctx.request_state, runs.of(ctx.request_state)
+            for number, said in (ctx.input_responses or {}).items():
+                user.reply(number, said if isinstance(said, ElicitResult) else "the client's reply is none")
+        try:
+            async with _progress(ctx) as user.heard:
+                while (asked := await user.next()) is not None:
+                    if is_version_at_least(ctx.protocol_version or "", _ASKS_BY_RESULT):
+                        request = ElicitRequest(params=asked.params)
+                        return InputRequiredResult(input_requests={asked.number: request}, request_state=name)
+                    user.reply(asked.number, await _elicited(ctx, asked))
+        except BaseException:
+            await user.stop()
+            runs.forget(name)
+            raise
+        runs.forget(name)
+        return user.result()
 
     return run_bot
+
+
+def _can_ask(ctx: Context[Any]) -> bool:
+    able = ctx.client_capabilities
+    return able is not None and able.elicitation is not None
+
+
+async def _elicited(ctx: Context[Any], asked: Asked) -> ElicitResult | str:
+    """What the client came back with, or why it could not ask."""
+    try:
+        params = asked.params
+        found: ElicitResult = await ctx.session.elicit_form(params.message, params.requested_schema, ctx.request_id)
+    except (MCPError, ValueError) as error:
+        return f"the client could not ask the user: {error}"
+    return found
 
 
 def _run_apply(service: Service, *, allow_apply: bool) -> Callable[..., Awaitable[Applied]]:
     async def approval(run: str, ctx: Context[Any]) -> Approval | Elicit[Approval]:
         if allow_apply:
             return Approval(apply=True)
-        able = ctx.client_capabilities
-        if able is None or able.elicitation is None:
+        if not _can_ask(ctx):
             raise ToolError(
                 "this client cannot ask the user, so nothing is applied "
                 "(stockade runs apply, or start the server with --allow-apply)"

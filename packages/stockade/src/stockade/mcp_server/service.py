@@ -8,7 +8,6 @@ import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -22,19 +21,19 @@ from stockade.core.events import ActionFinished, ActionStarted, AnswerUnderstood
 from stockade.core.ports import RunStore
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.observe import clip, describe
+from stockade.loop.run_context import Dependencies
 from stockade.mcp_server.results import Applied, Executed, Finished, Recorded
-from stockade.paths import current_folder, run_dir
+from stockade.paths import run_dir
 from stockade.run_lock import cleanup, is_locked, lock, status_now
 from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.policy import environment_of, make_policy
 from stockade.runtime.resume import bring_back
+from stockade.runtime.roots import DEFAULT_TIMEOUT_S, Roots
 from stockade.runtime.spec import RunSpec
-from stockade_sandbox.policy import FolderMode, parse_folder
 from stockade_sandbox.results import what_changed
 
 MAX_RUNS = 4
 """At once; who asks for more is told so."""
-DEFAULT_TIMEOUT_S = 1800.0
 MAX_TEXT = 60_000
 MAX_STEP_TEXT = 1500
 Mode = Literal["ro", "overlay"]
@@ -47,42 +46,6 @@ Folder = Annotated[
 Run = Annotated[str, Field(min_length=1, max_length=200, description="A run's id, the beginning of one, or `last`.")]
 Seconds = Annotated[float | None, Field(gt=0, le=86_400, description="When it is ended; less than the server's limit.")]
 """What a client may say; it is checked, and described to it, by these."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roots:
-    """`paths` with what may be done at most: `ro`, or `overlay`, which needs an apply of its own. Never `rw`."""
-
-    paths: tuple[tuple[Path, FolderMode], ...]
-
-    @classmethod
-    def of(cls, folders: Sequence[str]) -> "Roots":
-        """Of `--folder`, by default the current one. UsageError for none at all, a home, or the whole machine."""
-        found = []
-        for text in folders or (str(current_folder()),):
-            rule = parse_folder(text, "overlay", "/workspace")
-            path = Path(rule.host).resolve()
-            if rule.mode == "rw":
-                raise UsageError(f"--folder {text}: a client may not be given rw", "changes are applied with run_apply")
-            if not path.is_dir():
-                raise UsageError(f"--folder {text}: there is no such folder")
-            if path == Path(path.anchor) or path == Path.home().resolve():
-                raise UsageError(f"{path} is too much for clients to choose from", "give --folder PATH")
-            found.append((path, rule.mode))
-        return cls(tuple(found))
-
-    def allowed(self, folder: str, mode: FolderMode) -> str:
-        """The folder as `--folder` takes it, its links followed. UsageError when it is none of them."""
-        if not folder or "\0" in folder:
-            raise UsageError("this names no folder")
-        path = (self.paths[0][0] / Path(folder).expanduser()).resolve()
-        for root, most in self.paths:
-            if path == root or root in path.parents:
-                if not path.is_dir():
-                    raise UsageError(f"there is no folder {folder}")
-                return f"{path}:{'ro' if 'ro' in (mode, most) else 'overlay'}"
-        places = ", ".join(str(root) for root, _ in self.paths)
-        raise UsageError(f"{folder} is not among the folders of this server", f"they are {places}, and what is below")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +112,11 @@ class Service:
         check: str | None = None,
         max_turns: int | None = None,
         timeout_s: float | None = None,
+        attach: Callable[[Dependencies], None] | None = None,
     ) -> Finished:
-        """A run to its end, and what it came to. Cancelled, it is on record as stopped, with what it wrote."""
+        """A run to its end, and what it came to. Cancelled, it is on record as stopped, with what it wrote. `attach`
+        gives it somebody to ask.
+        """
         if bot is not None and bot.endswith(".toml"):
             raise UsageError(f"there is no bot {bot!r}", "a bot is a name here, never a file")
         turns = None if max_turns is None else int(self._bounded("max_turns", max_turns, max_turns))
@@ -159,6 +125,8 @@ class Service:
         options = self.options_for(folder, mode, **limits)
         async with self._room(), self._store() as store:
             prepared = await factory.prepare(options, store, on_event=heard)
+            if attach is not None:
+                attach(prepared.parts)
             run_id = prepared.started.run_id
             with lock(run_id):
                 finished = await factory.start(prepared)

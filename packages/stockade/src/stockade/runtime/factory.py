@@ -14,12 +14,14 @@ from stockade import __version__
 from stockade.answers.action_codec import AUTO
 from stockade.answers.output_schema import read_schema, under_schema
 from stockade.approval.approver import Authoriser
+from stockade.bestof.contest import BestOf
+from stockade.bestof.terms import check_best_of, known_events, led_by, sampled_otherwise, undecided_count
 from stockade.bots.model_profiles import ModelProfile, profile_of, reason
 from stockade.bots.opening import opening
 from stockade.bots.others import HELPER
 from stockade.bots.spec import BotSpec
 from stockade.bots.surroundings import guidance_files
-from stockade.core.budget import Budget
+from stockade.core.budget import Account, Budget
 from stockade.core.errors import UsageError
 from stockade.core.events import BOTS_OWN, ActionStarted, RunEvent, RunFinished, RunResumed, RunStarted
 from stockade.core.messages import ModelInfo
@@ -32,9 +34,10 @@ from stockade.loop.resume import resume
 from stockade.loop.run import Dependencies, run
 from stockade.loop.run_context import Bot, Setup
 from stockade.loop.state import fold
-from stockade.loop.subagents import SubAgents
+from stockade.loop.subagents import SubAgents, borrowed
 from stockade.models.settings import silent
 from stockade.paths import run_dir, state_dir
+from stockade.run_lock import lock
 from stockade.runtime import models
 from stockade.runtime.bots import bot_of, driver_of, find_bot, with_defaults
 from stockade.runtime.hooks import approval_notes, hooks_of, make_approver, make_network_asker, read_rules
@@ -43,7 +46,7 @@ from stockade.runtime.judging import judge_of
 from stockade.runtime.models import pick_protocol
 from stockade.runtime.policy import make_policy
 from stockade.runtime.records import SystemClock, new_run_id
-from stockade.runtime.resume import last_snapshots, resumed_event, sandbox_again
+from stockade.runtime.resume import last_snapshots, resumed_event, sandbox_again, spec_of
 from stockade.runtime.sandboxes import (
     forget,
     is_far,
@@ -131,7 +134,7 @@ class _Build:
     async def new(self) -> Prepared:
         """Of what was asked for. When it fails, nothing is left of it."""
         objects, bot, notes = self.spec.objects, self.spec.objects.bot or find_bot(self.spec.bot), list[str | None]()
-        spec = with_defaults(self.spec, bot)
+        asked, spec = self.spec, with_defaults(self.spec, bot)
         unused = _unused(spec, bot)
         none = {} if bot.bot.asks else {**_NO_MODEL, "model": f"program/{bot.name}"}
         spec = self.spec = spec.model_copy(
@@ -142,6 +145,7 @@ class _Build:
         images = await to_thread.run_sync(read_images, spec.attach)
         await to_thread.run_sync(sweep_all, state_dir())
         plan = await self._plan(*_asked(spec, bot))
+        check_best_of(spec, bot, plan.policy, live=bool(objects.sandbox), far=is_far(spec.sandbox))
         try:
             if objects.sandbox:
                 sandbox = objects.sandbox[0]
@@ -160,6 +164,8 @@ class _Build:
             ask = partial(models.ask_once, model, self.redactor)
             started = await bot.bot.begin(Setup(started, ask, notes.append, self.on_progress, spec.program_model))
             parts = self._parts(started, bot.bot, plan, sandbox, model, info)
+            if (spec.best_of or 1) > 1:
+                parts = led_by(parts, BestOf(spec.best_of or 1, partial(self._candidate, asked)))
         except BaseException:
             forget(run_id)
             raise
@@ -174,6 +180,30 @@ class _Build:
         warnings = (*approval_notes(started), *self.redactor.warnings, *unsure, *((message,) if unused else ()))
         return Prepared(started, parts, ". ".join(filter(None, notes)) or None, warnings=warnings)
 
+    async def _candidate(
+        self, asked: RunSpec, boss: RunStarted, number: int, run_id: str, account: Account, pause: Pause
+    ) -> RunFinished:
+        """Implements bestof.contest.Drive: a run as `asked` for, with another sampling than those before it; or the one
+        that there is already, to its end.
+        """
+        objects, history = asked.objects, await known_events(self.store, run_id)
+        if history and (end := fold(history).finished) is not None and end.reason not in ("user", "model", "sandbox"):
+            return end
+        model = borrowed(objects.model) if objects.model is not None else None
+        if history:
+            spec = spec_of(history, asked)
+            spec = spec.model_copy(update={"objects": spec.objects.but(model=model, tools=objects.tools)})
+        else:
+            await to_thread.run_sync(forget, run_id)
+            own = {**sampled_otherwise(self.spec, boss, number), "best_of": 1, "task": boss.task}
+            objects = objects.but(run_id=run_id, model=model, record=None)
+            spec = asked.model_copy(update={**own, "objects": objects})
+        with lock(run_id, wait=False):
+            prepared = await prepare(spec, self.store)
+            started = prepared.started.model_copy(update={"boss": boss.run_id})
+            parts = replace(prepared.parts, shared=account, pause=pause)
+            return await start(replace(prepared, started=started, parts=parts))
+
     async def again(self, record: Recorded) -> Prepared:
         """Of a record: what the run is, it says; whether it may go on is asked first."""
         started, state, objects = record.started, fold(record.history), self.spec.objects
@@ -184,7 +214,7 @@ class _Build:
             raise UsageError("--attach shows an image beside a task, and none is given", 'stockade run -c "..."')
         plan = await self._plan(self.spec.tool, started.policy, again=True)
         if objects.sandbox is None:
-            sandbox, names, restore = await sandbox_again(started, state, self.on_progress)
+            sandbox, names, restore = await sandbox_again(record.history, state, self.on_progress)
         else:
             sandbox = objects.sandbox[0]
             names, restore = last_snapshots(state, len(sandbox.layers)), None
@@ -192,6 +222,8 @@ class _Build:
         if (skip := getattr(model, "skip", None)) is not None:
             skip(state.turns + state.helpers_turns)  # a script goes on where it was
         parts = self._parts(effective(started, resumed), bot, plan, sandbox, model, model.info, names)
+        if resumed.task is None and (count := undecided_count(record.history)):
+            parts = led_by(parts, BestOf(count, partial(self._candidate, self.spec)))
         if isinstance(parts.approver, Authoriser):
             parts.approver.ran(one.action.action for one in record.history if isinstance(one, ActionStarted))
         unsure, hooks = check_sees(images, model.info, name), tuple(hook.name for hook in parts.hooks)
@@ -254,18 +286,19 @@ class _Build:
         if not bot.loops:
             return parts
         snapshots = LayerSnapshots(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
-        parts = replace(parts, snapshots=snapshots, judge=judge_of(started) if started.check else None)
+        judge = judge_of(started) if started.check or started.options.get("score") else None
+        parts = replace(parts, snapshots=snapshots, judge=judge)
         if "sub_task" not in plan.actions:
             return parts
         tools = tuple(name for name in plan.actions if name != "sub_task")
-        here = not is_far(started.sandbox)
+        here = not is_far(started.sandbox, started.policy)
         prompt = opening(HELPER, protocol, started.policy, tools, plan.usage, here=here)
         return replace(parts, sub_agents=SubAgents(started, replace(parts, protocol=protocol), prompt, tools))
 
 
 def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
     """Settings that are about the loop, where the bot never runs it."""
-    of_the_loop = ("attach", "tool", "mcp", "no_tool", "check", "protect", "output_schema")
+    of_the_loop = ("attach", "best_of", "tool", "mcp", "no_tool", "check", "protect", "output_schema")
     return () if bot.bot.loops else tuple(key for key in of_the_loop if getattr(spec, key))
 
 
@@ -293,7 +326,8 @@ def _note(
     """
     secret = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
     notes = [secret if hidden else "", *([choice, profile.good_for] if choice else [])]
-    if started.policy.folders and bot.bot.loops and bot.bot.asks and not bot.autonomous and not is_far(started.sandbox):
+    here = not is_far(started.sandbox, started.policy)
+    if started.policy.folders and bot.bot.loops and bot.bot.asks and not bot.autonomous and here:
         folder = started.policy.folders[0].host
         if files := guidance_files(Path(folder)):
             notes.append(f"the model reads {files} of {folder}")
@@ -306,7 +340,7 @@ def _first_event(
     """All that is needed to run it again, but for its id, task, model and sandbox."""
     may = autonomy(spec) if bot.autonomous else None
     policy = plan.policy
-    here = not is_far(spec.sandbox)  # a path of its folders is another thing there
+    here = not is_far(spec.sandbox, policy)  # a path of its folders is another thing there
     lines = model.local and bool(model.small)
     started = RunStarted(
         at=time.time(),

@@ -18,7 +18,7 @@ from stockade.core.events import RunStarted
 from stockade.core.messages import ModelInfo
 from stockade.core.ports import Approver
 from stockade.core.secrets import Redactor
-from stockade.loop.builtin_hooks import Approval
+from stockade.loop.builtin_hooks import Approval, Score
 from stockade.loop.hooks import Hook
 from stockade.loop.loop_detection import LoopDetection
 from stockade.loop.pause import Pause
@@ -36,7 +36,7 @@ RESERVED = ("user", "resume", "repair", "rewrite", "fresh start")
 """What else speaks on record under a name."""
 OF_EVERY_RUN = ("unreadable_answers", "budget")
 OF_A_TASK = ("loop_detection", "check", "plain_words")
-BUILT_IN = (*OF_EVERY_RUN, *OF_A_TASK, "shell_bot", "approval", OutputSchema.name)
+BUILT_IN = (*OF_EVERY_RUN, *OF_A_TASK, "shell_bot", "score", "approval", OutputSchema.name)
 SMALL_MODELS = "small_models"
 
 
@@ -55,7 +55,7 @@ def hooks_of(
     bot = bot or Bot()
     without = {one[1:] for one in chosen if isinstance(one, str) and one.startswith("-")}
     requested = [one for one in chosen if f"-{_name(one)}" not in chosen and not _name(one).startswith("-")]
-    if fixed := without & {"approval", "budget", "check", OutputSchema.name}:
+    if fixed := without & {"approval", "budget", "check", "score", OutputSchema.name}:
         raise UsageError(f"the hook {min(fixed)} is part of every run and cannot be left out")
     hooks: list[Hook]
     if not bot.loops:
@@ -79,6 +79,8 @@ def hooks_of(
         again = isinstance(one, str) and one in requested[:number]
         if not again and one not in (SMALL_MODELS, *BUILT_IN):
             hooks.append(_made(one))
+    if command := started.options.get("score"):
+        hooks.append(Score(str(command)))
     if approver is not None:
         hooks.append(Approval(approver))
     names = [hook.name for hook in hooks]
@@ -160,9 +162,9 @@ def place_of(started: RunStarted) -> tuple[str, ...]:
     """What an approval holds for: the real paths of the run's folders with their modes, behind the other machine, or
     the word that nothing is sealed.
     """
-    far, sealed = is_far(started.sandbox), is_sealed(started.sandbox)
-    folders = (f"{rule.host if far else os.path.realpath(rule.host)}:{rule.mode}" for rule in started.policy.folders)
-    return (*((started.sandbox,) if far or not sealed else ()), *folders)
+    here, other = not is_far(started.sandbox, started.policy), is_far(started.sandbox) or not is_sealed(started.sandbox)
+    folders = (f"{os.path.realpath(rule.host) if here else rule.host}:{rule.mode}" for rule in started.policy.folders)
+    return (*((started.sandbox,) if other else ()), *folders)
 
 
 def folders_of(started: RunStarted) -> tuple[str, ...]:
@@ -171,7 +173,7 @@ def folders_of(started: RunStarted) -> tuple[str, ...]:
     Empty of another machine's. A folder that was moved is asked about anew by its path.
     """
     results = []
-    for rule in () if is_far(started.sandbox) else started.policy.folders:
+    for rule in () if is_far(started.sandbox, started.policy) else started.policy.folders:
         try:
             fd = os.open(rule.host, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:  # the run will say so

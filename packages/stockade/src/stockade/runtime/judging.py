@@ -32,7 +32,8 @@ def judge_of(started: RunStarted) -> Judge | None:
             else ("--protect needs a folder")
         )
         raise UsageError(what, "give it as overlay: --folder PATH")
-    if not is_known(started.sandbox) or is_far(started.sandbox) or not backend_of(started.sandbox).sealed:
+    far = is_far(started.sandbox, started.policy)
+    if not is_known(started.sandbox) or far or not backend_of(started.sandbox).sealed:
         if started.protect:
             raise UsageError(f"--protect cannot be held by the sandbox {started.sandbox}", "use --sandbox bubblewrap")
         return None

@@ -13,8 +13,9 @@ from stockade.core.ports import Reviewer, RunStore
 from stockade.paths import run_dir, state_dir
 from stockade.store.opening import open_store, read_store
 from stockade_sandbox.overlay import TakenBack
-from stockade_sandbox.overlay.journal import Head, journals_on
+from stockade_sandbox.overlay.journal import Head, Journal, journals_on
 from stockade_sandbox.overlay.safe_fs import encode_path
+from stockade_sandbox.overlay.undo import holds
 
 _OTHERWISE = "name the run (`last` is the newest of any folder, stockade runs list has all), or go to its folder"
 
@@ -30,9 +31,9 @@ class SystemClock:
 
 
 def new_run_id() -> str:
-    """Sorts by time, short enough to type a prefix of: `20261122-020648-k3f9`."""
+    """Sorts by time, short enough to type a prefix of: `20261122-020648-k3f9xw`."""
     alphabet = "abcdefghjkmnpqrstuvwxyz23456789"
-    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + "".join(secrets.choice(alphabet) for _ in range(4))
+    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + "".join(secrets.choice(alphabet) for _ in range(6))
 
 
 def _is_of(folder: Path, host: str) -> bool:
@@ -45,7 +46,7 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
 
     UsageError when there is none.
     """
-    cut_off = [run for head, run in _decided_on(folder) if head.step == "decided"]
+    cut_off = [run for _, head, run in _decided_on(folder) if head.step == "decided"]
     if cut_off:
         return max(cut_off)
     for summary in await store.runs():
@@ -53,7 +54,10 @@ async def newest_undecided(store: RunStore, reviewer: Reviewer, folder: Path) ->
         if not base.is_dir() or not any(entry.is_dir() for entry in base.iterdir()):
             continue
         events = await store.events(summary.run_id)
-        layers = facts(events).layers
+        found = facts(events)
+        if found.started is not None and found.started.boss:
+            continue  # a candidate: who wants another than the one that was taken names it
+        layers = found.layers
         here = [layer for layer in layers if layer.layer is not None and _is_of(folder, layer.host)]
         if here and pending(reviewer, here):
             return summary.run_id
@@ -79,17 +83,17 @@ def _works_in(started: RunStarted, folder: Path) -> bool:
 
 def newest_applied(folder: Path) -> str:
     """The run whose changes to `folder`, or one that it lies in, were the last to be applied. UsageError: none was."""
-    applied = [(head.at, run) for head, run in _decided_on(folder) if head.goal == "after"]
+    applied = [(head.at, run) for journal, head, run in _decided_on(folder) if holds(journal, head)]
     if not applied:
         raise UsageError(f"nothing was applied to {folder} that could be undone", _OTHERWISE)
     return max(applied)[1]
 
 
-def _decided_on(folder: Path) -> Iterator[tuple[Head, str]]:
+def _decided_on(folder: Path) -> Iterator[tuple[Journal, Head, str]]:
     """What was decided about `folder` or one that it lies in, and of which run."""
     hosts = [encode_path(str(one)) for one in (folder, *folder.parents)]
-    for base, _, head in journals_on(hosts, state_dir() / "runs"):
-        yield head, base.parent.name
+    for base, journal, head in journals_on(hosts, state_dir() / "runs"):
+        yield journal, head, base.parent.name
 
 
 __all__ = ["SystemClock", "new_run_id", "newest_applied", "newest_here", "newest_undecided", "open_store",

@@ -18,6 +18,7 @@ Group = Literal[
     "stockade.tools",
     "stockade.hooks",
     "stockade.bots",
+    "stockade.evals",
     "stockade_sandbox.backends",
 ]
 OURS = ("stockade", "stockade-sandbox")
@@ -27,6 +28,7 @@ KINDS: Mapping[Group, str] = {
     "stockade.tools": "tool",
     "stockade.hooks": "hook",
     "stockade.bots": "bot",
+    "stockade.evals": "evaluation set",
     "stockade_sandbox.backends": "sandbox",
 }
 """What a part of a group is called."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from anyio import from_thread, to_thread
 
 from stockade import git
+from stockade.bestof.terms import MOST, facts_of_candidates
 from stockade.changes import RunFacts, complete, facts, kept_layers, pending
 from stockade.core.errors import FolderMoved, LayerLost, RunTaken, SandboxFailed, StoreFailed, UsageError
 from stockade.core.events import RunEvent
@@ -64,14 +65,15 @@ async def _candidate(store: RunStore, reviewer: Reviewer, run: RunSummary) -> Ca
     if run.driver is not None or is_locked(run.run_id):
         return Candidate(run, stays="it is under way")
     folder = run_dir(run.run_id)
-    if not folder.is_dir():
+    if not folder.is_dir() and not any(run_dir(f"{run.run_id}.{n}").is_dir() for n in range(1, MOST + 1)):
         return Candidate(run)
     try:
-        result = facts(await store.events(run.run_id))
+        events = await store.events(run.run_id)
+        result, others = facts(events), await facts_of_candidates(store, events)
     except StoreFailed as error:
         return Candidate(run, stays=error.message)
     size = await to_thread.run_sync(_size, folder)
-    if await to_thread.run_sync(_is_undecided, result, reviewer):
+    if await to_thread.run_sync(_is_undecided, (result, *others), reviewer):
         return Candidate(run, size, stays="nobody decided on its changes")
     return Candidate(run, size, undo=result.applied is not None)
 
@@ -110,7 +112,8 @@ def _remove(store: RunStore, reviewer: Reviewer, run_id: str, events: Sequence[R
     result = facts(complete(reviewer, events, record))
     try:
         with reviewer.holding(result.layers):
-            if not force and _is_undecided(result, reviewer):
+            others = from_thread.run(facts_of_candidates, store, events)
+            if not force and _is_undecided((result, *others), reviewer):
                 raise UsageError(
                     f"nobody decided on the changes of run {run_id}",
                     f"stockade diff|apply|discard {run_id}; or throw them away too: stockade runs rm --force {run_id}",
@@ -187,14 +190,17 @@ def _bury(folder: Path) -> None:
         folder.rename(folder.with_name(f"{REMOVED}{folder.name}-{secrets.token_hex(4)}"))
 
 
-def _is_undecided(found: RunFacts, reviewer: Reviewer) -> bool:
-    """Whether removing it would lose what somebody may want: also where that cannot be told any more."""
-    if found.discarded is not None or not kept_layers(found.layers):
-        return False
-    try:
-        return bool(pending(reviewer, found.layers))
-    except (FolderMoved, LayerLost, SandboxFailed):
-        return True
+def _is_undecided(runs: Iterable[RunFacts], reviewer: Reviewer) -> bool:
+    """Whether removing them would lose what somebody may want: also where that cannot be told any more."""
+    for found in runs:
+        if found.discarded is not None or not kept_layers(found.layers):
+            continue
+        try:
+            if pending(reviewer, found.layers):
+                return True
+        except (FolderMoved, LayerLost, SandboxFailed):
+            return True
+    return False
 
 
 def _size(folder: Path) -> int:

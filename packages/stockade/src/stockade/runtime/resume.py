@@ -36,6 +36,7 @@ from stockade.runtime.spec import RECORDED, HookCommand, Objects, Recorded, RunS
 from stockade_sandbox.leftovers import remove_stale
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.restore import await_gone, restore, share_snapshots
+from stockade_sandbox.overlay.safe_fs import decode_path
 from stockade_sandbox.policy import Policy, parse_network
 from stockade_sandbox.results import FolderLayer
 
@@ -88,6 +89,7 @@ def spec_of(
         "smart_model": None,
         **{key: value for key, value in started.options.items() if key in RECORDED},
         "fallback": tuple(started.options.get("fallback", ())),
+        "best_of": None,
         "task": task,
         "attach": (),
         "output_schema": None,
@@ -231,12 +233,17 @@ Work = Sequence[tuple[FolderLayer, str | None, Path | None]]
 """Layers to bring back: to which snapshot, and from whose, where they are new."""
 
 
-def _to_snapshots(run_id: str, backend: str, work: Work, known: Sequence[FolderLayer]) -> None:
-    """Each layer as its snapshot on record has it, once nothing writes to them any more. Blocks."""
+def _to_snapshots(
+    run_id: str, backend: str, work: Work, known: Sequence[FolderLayer], without: Mapping[str | None, Sequence[str]]
+) -> None:
+    """Each layer as its snapshot on record has it, but for what the user threw away of it, by the layer that held it,
+    once nothing writes to them any more. Blocks.
+    """
     await_gone(run_dir(run_id))
     sweep_backends((backend,))
     for layer, name, source in work:
-        restore(layer, name, source)
+        thrown = without.get(layer.layer if source is None else str(source), ())
+        restore(layer, name, source, without=[decode_path(path) for path in thrown])
     base, kept = run_dir(run_id), {layer.layer for layer in known}
     remove_stale(base)
     for path in base.iterdir() if base.is_dir() else ():
@@ -245,16 +252,18 @@ def _to_snapshots(run_id: str, backend: str, work: Work, known: Sequence[FolderL
 
 
 async def sandbox_again(
-    started: RunStarted, state: RunState, on_progress: OnProgress | None
+    history: Sequence[RunEvent], state: RunState, on_progress: OnProgress | None
 ) -> tuple[Sandbox, tuple[str | None, ...], Callable[[], None] | None]:
     """On the layers that the run has; on new ones where they were applied or thrown away. With the snapshots that its
     files are at, and what brings them there (blocks).
     """
+    started = first_event(history)
     base, policy, backend = run_dir(started.run_id), started.policy, started.sandbox
-    if is_far(backend):  # its folders are not here, and written directly
+    if is_far(backend, policy):  # its folders are not here, and written directly
         return await prepare_sandbox(policy, backend, base, on_progress), (), None
     layers, names = state.layers, last_snapshots(state, len(policy.folders) + len(policy.lent))
-    restoring = partial(_to_snapshots, started.run_id, backend)
+    without = {layer.layer: layer.without for layer in changes.facts(history).layers}
+    restoring = partial(_to_snapshots, started.run_id, backend, without=without)
     there = [layer.layer is not None and not layer.is_lost for layer in layers]  # before new ones take their places
     if layers and not any(layer.is_lost for layer in layers):
         work = [(layer, name, None) for layer, name in zip(layers, names, strict=True)]
@@ -278,7 +287,7 @@ def bring_back(history: Sequence[RunEvent]) -> bool:
     started, state = history[0], fold(history)
     if not isinstance(started, RunStarted) or not changes.went_down(history):
         return False
-    if is_far(started.sandbox):
+    if is_far(started.sandbox, started.policy):
         return False
     if not started.driver.startswith(IN_PROCESS) and not bot_of(started).loops:
         return False  # no snapshot of its files was ever taken
@@ -289,5 +298,5 @@ def bring_back(history: Sequence[RunEvent]) -> bool:
         if layer.layer is not None and not layer.is_lost
     ]
     if work:
-        _to_snapshots(started.run_id, started.sandbox, work, state.layers)
+        _to_snapshots(started.run_id, started.sandbox, work, state.layers, {})
     return bool(work)

@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 
 from stockade.core.errors import StockadeError, UsageError, did_you_mean
 from stockade.core.events import RunEvent, SandboxStarted
-from stockade.core.ports import Backend, OnEvent, OnProgress, Reviewer, Sandbox
+from stockade.core.ports import Backend, OnEvent, OnNetwork, OnProgress, Reviewer, Sandbox
 from stockade.paths import run_dir, state_dir
 from stockade.runtime import registry
 from stockade_sandbox.overlay import Review
@@ -66,9 +66,12 @@ def is_tried(name: str) -> bool:
     return result.sealed if isinstance(result, Backend) else not callable(result)
 
 
-def is_far(name: str) -> bool:
-    """Whether the folders of a sandbox are another machine's. One that a program passed as an object is here."""
-    return is_known(name) and backend_of(name).far
+def is_far(name: str, policy: Policy | None = None) -> bool:
+    """Whether the folders of a sandbox are another machine's: but overlays, which are sent there and reviewed here. One
+    that a program passed as an object is here.
+    """
+    sent = policy is not None and any(rule.mode == "overlay" for rule in policy.folders)
+    return is_known(name) and backend_of(name).far and not sent
 
 
 def is_sealed(name: str) -> bool:
@@ -121,15 +124,20 @@ def noting_its_holder(run_id: str, sandbox: Sandbox, on_event: OnEvent | None) -
 
 
 @asynccontextmanager
-async def own_sandbox(policy: Policy, backend: str = "bubblewrap") -> AsyncIterator[Sandbox]:
+async def own_sandbox(
+    policy: Policy, backend: str = "bubblewrap", on_network: OnNetwork | None = None
+) -> AsyncIterator[Sandbox]:
     """A sandbox that is no run's, entered; it leaves nothing."""
     base = state_dir() / "boxes" / f"{own_prefix(BOX)}{secrets.token_hex(4)}"
     try:
-        async with await prepare_sandbox(policy, backend, base) as sandbox:
+        sandbox = await prepare_sandbox(policy, backend, base)
+        sandbox.on_network = on_network
+        async with sandbox:
             yield sandbox
     finally:
-        if base.exists():
-            await to_thread.run_sync(remove_tree, base)
+        with CancelScope(shield=True):
+            if base.exists():
+                await to_thread.run_sync(remove_tree, base)
 
 
 def sweep(run_id: str) -> None:

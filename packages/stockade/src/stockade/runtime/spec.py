@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 RECORDED = {
     *LoadOptions.model_fields,
     "api",
+    "best_of",
     "fast_model",
     "smart_model",
     "fallback",
     "search",
+    "score",
     "loop_repeats",
     "small_models",
 }

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
-import anyio
-from anyio import from_thread, to_thread
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request, Response, Security
 from fastapi.security import APIKeyCookie, HTTPAuthorizationCredentials, HTTPBearer
 from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -19,8 +18,9 @@ from stockade.core.ports import RunStore
 from stockade.run_lock import status_now
 from stockade.runtime import bots
 from stockade.runtime.tools import known_tools
+from stockade.server.batching import Batches
 from stockade.server.bounds import Rate
-from stockade.server.deciding import Changes
+from stockade.server.deciding import decide, look
 from stockade.server.models import (
     RUNS_A_PAGE,
     Approval,
@@ -42,7 +42,7 @@ from stockade.server.models import (
     Upload,
     Who,
 )
-from stockade.server.openapi import TAG, TAR, errors
+from stockade.server.openapi import EVENT, OCTETS, RAW, TAG, TAR, errors
 from stockade.server.runs import OWNER, Runs
 from stockade.server.tokens import SESSION_S, Scope, Token, Tokens
 from stockade.server.uploads import Uploads
@@ -68,6 +68,7 @@ class Served:
     tokens: Tokens
     uploads: Uploads
     rate: Rate = field(default_factory=lambda: Rate(RATE, BURST))
+    batches: Batches | None = None
 
 
 class Denied(Exception):
@@ -277,7 +278,7 @@ async def remove(run: str, here: Here, token: Starts, force: bool = False) -> No
 
 @of_run.get(
     "/events", response_class=EventSourceResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/event-stream": {"schema": EVENT}}}},
 )  # fmt: skip
 async def events(
     run: str,
@@ -366,50 +367,49 @@ async def cancel(run: str, here: Here, token: Starts) -> Run:
 
 @of_run.get("/diff", responses={200: {"headers": TAG}, **DECIDING})
 async def diff(run: str, response: Response, here: Here, token: Reads, colours: bool = False) -> Diff:
-    """What is still to be decided on; the ETag of the answer is what an apply means."""
+    """What is still to be decided on, or has changed so far; the ETag of the answer is what an apply means."""
     await here.runs.of(token, run)
     view = await here.runs.view(run)
-    found = await _deciding(here.runs, run, lambda work: work.diff(view, colours=colours))
+    found = await look(here.runs, run, lambda work: work.diff(view, colours=colours))
     response.headers["ETag"] = f'"{found.etag}"'
     return found
 
 
-@of_run.get("/files/{path:path}", response_class=PlainTextResponse, responses=DECIDING)
-async def file(run: str, path: str, here: Here, token: Reads) -> Response:
-    """A file as the run made it, as plain text whatever it is; what is hidden is masked in it."""
+@of_run.get("/files/{path:path}", response_class=PlainTextResponse, responses={**DECIDING, 200: RAW})
+async def file(run: str, path: str, here: Here, token: Reads, raw: bool = False) -> Response:
+    """A file as the run made it, as plain text whatever it is; what is hidden is masked in it. `raw`: its bytes, of up
+    to 64 MiB; 422 where something would be masked.
+    """
     await here.runs.of(token, run)
     view = await here.runs.view(run)
-    data = await _deciding(here.runs, run, lambda work: work.file(path))
-    return PlainTextResponse(view.redactor.text(data.decode(errors="replace")))
+    data = await look(here.runs, run, lambda work: work.file(path, view, raw=raw))
+    return Response(data, media_type=OCTETS) if raw else PlainTextResponse(data.decode(errors="replace"))
 
 
 @of_run.post("/apply", responses={**DECIDING, **errors(412, 428)})
 async def apply(run: str, chosen: Chosen, here: Here, token: Approves, if_match: IfMatch = None) -> Decided:
     """Into the folder; again, where it was undone. 412 when the changes are not those of If-Match."""
     await here.runs.of(token, run)
-    return await _deciding(here.runs, run, lambda work: work.apply(_etag(if_match), chosen))
+    return await decide(here.runs, run, lambda work: work.apply(_etag(if_match), chosen))
 
 
 @of_run.post("/undo", responses=DECIDING)
 async def undo(run: str, chosen: Chosen, here: Here, token: Approves) -> Decided:
-    """What was applied is taken back, all of it; what was edited since stays, unless `force`."""
+    """What was applied is taken back, all or what is at `paths`; what was edited since stays, unless `force`."""
     await here.runs.of(token, run)
-    if chosen.paths is not None:
-        raise UsageError(
-            "an undo takes back all that was applied", "leave `paths` out, and apply what shall stay again"
-        )
-    return await _deciding(here.runs, run, lambda work: work.undo(force=chosen.force))
+    return await decide(here.runs, run, lambda work: work.undo(chosen.paths, force=chosen.force))
 
 
 @of_run.post("/discard", responses={**DECIDING, **errors(412)})
 async def discard(
     run: str, here: Here, token: Approves, chosen: Chosen | None = None, if_match: IfMatch = None
 ) -> Decided:
-    """The changes are thrown away, all of them; the folder stays as it is. 412 when they are not those of If-Match."""
+    """The changes are thrown away, all or what is at `paths`; the folder stays as it is, and the run goes on without
+    them. 412 when they are not those of If-Match.
+    """
     await here.runs.of(token, run)
-    if chosen is not None and chosen.paths is not None:
-        raise UsageError("a discard throws away all that was not applied", "apply what shall stay first")
-    return await _deciding(here.runs, run, lambda work: work.discard(_etag(if_match)))
+    only = None if chosen is None else chosen.paths
+    return await decide(here.runs, run, lambda work: work.discard(_etag(if_match), only))
 
 
 @api.get("/bots")
@@ -444,20 +444,6 @@ def _etag(if_match: str | None) -> str | None:
     return if_match.strip().removeprefix("W/").strip('"') if if_match is not None else None
 
 
-async def _deciding(runs: Runs, run_id: str, work: Callable[[Changes], T]) -> T:
-    """About changes of a run that is over; one after the other, as the folder's lock has it."""
-    async with runs.alone(run_id):
-        found = await runs.store.events(run_id)
-
-        def record(event: RunEvent) -> None:
-            from_thread.run(runs.store.append, run_id, [event])
-
-        with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
-            result = await to_thread.run_sync(lambda: work(Changes(run_id, found, record)))
-    runs.wake(run_id)
-    return result
-
-
 def _live_state(runs: Runs, run_id: str) -> State | None:
     if (live := runs.live.get(run_id)) is None:
         return None
@@ -482,7 +468,7 @@ async def _run(runs: Runs, run_id: str) -> Run:
         assert isinstance(cleaned, RunFinished)
         kept = ("reason", "detail", "verified", "answer", "usage", "changes", "changed_tests", "turns")
         values = {name: getattr(cleaned, name) for name in kept}
-        whole = (("discarded", found.discarded), ("undone", found.undone), ("applied", found.applied))
+        whole = (("discarded", found.discarded), ("applied", found.applied), ("undone", found.undone))
         values["decided"] = next((word for word, event in whole if event is not None), None)
     elif live is not None:
         values = {"turns": live.turns, "waiting": len(live.asked)}

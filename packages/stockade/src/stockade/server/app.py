@@ -19,6 +19,7 @@ from stockade.core.errors import (
     UsageError,
 )
 from stockade.server.api import Denied, Served, api, open_to_all
+from stockade.server.batches import batches
 from stockade.server.bounds import Full
 from stockade.server.deciding import Outdated, Unmatched
 from stockade.server.guard import LOOPBACK, Guard, problem
@@ -50,6 +51,7 @@ def make_app(served: Served, names: frozenset[str], sandboxes: Sandboxes) -> Any
     app.state.served = served
     app.include_router(open_to_all)
     app.include_router(api)
+    app.include_router(batches)
     app.include_router(page)
     app.include_router(queries)
     app.add_exception_handler(StockadeError, _ours)

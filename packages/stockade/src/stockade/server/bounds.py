@@ -10,7 +10,7 @@ import anyio
 from stockade.core.errors import UsageError
 from stockade.core.events import HistoryCompacted, ModelAnswered, RunEvent, RunStarted
 from stockade.core.ports import RunStore
-from stockade.mcp_server.service import DEFAULT_TIMEOUT_S
+from stockade.runtime.roots import DEFAULT_TIMEOUT_S
 from stockade.runtime.spec import RunSpec, spec_of
 from stockade.server.models import NewRun
 from stockade.server.tokens import Token

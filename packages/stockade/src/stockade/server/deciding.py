@@ -1,5 +1,5 @@
-"""What becomes of the changes of a run, as clients say: the diff with its tag, apply, undo, discard. Blocks, each in a
-thread, with the same code as the command line's.
+"""What becomes of the changes of a run, as clients say: the diff with its tag, apply, undo, discard. The same code as
+the command line's, in a thread.
 """
 
 import hashlib
@@ -7,21 +7,28 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TypeVar
+
+import anyio
+from anyio import from_thread, to_thread
 
 from stockade import changes
 from stockade.changes import Pending
 from stockade.core.errors import UsageError
-from stockade.core.events import ChangesDiscarded, RunEvent
+from stockade.core.events import RunEvent
 from stockade.core.secrets import View
 from stockade.run_lock import cleanup
-from stockade.runtime import records, sandboxes
+from stockade.runtime import sandboxes
 from stockade.runtime.resume import bring_back
 from stockade.server.colouring import coloured
+from stockade.server.live import Conflicting
 from stockade.server.models import Chosen, Decided, Diff, DiffFile
-from stockade.server.runs import NotFound
+from stockade.server.runs import NotFound, Runs
+from stockade_sandbox.errors import SandboxFailed
 from stockade_sandbox.overlay.safe_fs import encode_path
 from stockade_sandbox.results import Decision, FolderLayer, Moved, shown_path
 
+T = TypeVar("T")
 Record = Callable[[RunEvent], None]
 MAX_FILES = 2000
 MAX_PATCH = 200_000
@@ -36,11 +43,17 @@ class Unmatched(UsageError):
 
 
 class Changes:
-    """Of a run that is over. `record` puts an event on record, from this thread."""
+    """Of a run that is over, or, without `record` and only to look at, of one that is under way. `record` puts an event
+    on record, from this thread.
+    """
 
-    def __init__(self, run_id: str, events: list[RunEvent], record: Record) -> None:
-        self._run_id, self._record, self._reviewer = run_id, record, sandboxes.reviewer()
+    def __init__(self, run_id: str, events: list[RunEvent], record: Record | None) -> None:
+        self._run_id, self._put, self._reviewer = run_id, record, sandboxes.reviewer()
         self._events = events
+
+    def _record(self, event: RunEvent) -> None:
+        assert self._put is not None
+        self._put(event)
 
     def diff(self, view: View, *, colours: bool = False) -> Diff:
         """What is still to be decided on. UsageError where a secret in it could not be masked."""
@@ -55,16 +68,26 @@ class Changes:
                 shown = view.redactor.text(patch)[:MAX_PATCH]
                 pieces = coloured(path, shown) if colours else None
                 files.append(DiffFile(path=path, folder=one.layer.host, change=change, patch=shown, colours=pieces))
-        return Diff(etag=self._etag(work), files=tuple(files), masked=tuple(names))
+        applied, undone = changes.applied_and_undone(self._events)
+        return Diff(
+            etag=self._etag(work), files=tuple(files), masked=tuple(names), applied=tuple(sorted(applied)[:MAX_FILES]),
+            undone=() if work else tuple(sorted(undone)[:MAX_FILES]),
+        )  # fmt: skip
 
-    def file(self, path: str) -> bytes:
-        """What the run made of a changed file. NotFound for any other."""
+    def file(self, path: str, view: View, *, raw: bool = False) -> bytes:
+        """What the run made of a changed file, with its secrets masked. `raw`: exactly that, whatever it is; UsageError
+        where a secret is in it. NotFound for any other file.
+        """
+        view.check_files()
         for one in self._pending():
             for change in one.changes:
                 if shown_path(one.layer.inside, change.path) == encode_path(path):
-                    if (data := self._reviewer.content(one.layer, change)) is not None:
-                        return data
-                    raise UsageError(f"{path} is no text that can be shown", "GET .../diff says what it is")
+                    if (data := self._reviewer.content(one.layer, change, raw=raw)) is None:
+                        raise UsageError(f"{path} is no text that can be shown", "GET .../diff says what it is")
+                    masked = view.redactor.raw(data)
+                    if raw and masked != data:
+                        raise UsageError(f"{path} holds a secret, and is not sent", "apply it at the server")
+                    return masked
         raise NotFound(f"the run changed no {path}", "GET .../diff names the files")
 
     def apply(self, etag: str | None, chosen: Chosen) -> Decided:
@@ -92,21 +115,25 @@ class Changes:
         left |= {change.path: f"{change.flagged}: it takes `flagged`, or its name" for change in done.held}
         return Decided(paths=tuple(done.paths), left=left)
 
-    def undo(self, *, force: bool) -> Decided:
-        """What was edited since stays, unless `force`."""
+    def undo(self, paths: Iterable[str] | None, *, force: bool) -> Decided:
+        """All, or what is at these paths and below. What was edited since stays, unless `force`."""
         self._settle()
-        return self._moved(changes.move(self._reviewer, self._layers, back=True, force=force, record=self._decision))
+        only = None if paths is None else changes.applied_at(self._events, map(encode_path, paths))
+        return self._moved(
+            changes.move(self._reviewer, self._layers, back=True, only=only, force=force, record=self._decision)
+        )
 
-    def discard(self, etag: str | None) -> Decided:
-        """All that was not applied is thrown away. Outdated when that is not what `etag` says; None and `*` are any."""
+    def discard(self, etag: str | None, only: Iterable[str] | None) -> Decided:
+        """All that was not applied is thrown away, or what is at the paths `only` and below. Outdated when that is not
+        what `etag` says; None and `*` are any.
+        """
         work = self._pending()
         if etag not in (None, "*", self._etag(work)):
             raise Outdated("the changes are not those of that ETag any more", "look at GET .../diff again")
-        paths = [shown_path(one.layer.inside, change.path) for one in work for change in one.changes]
-        self._record(ChangesDiscarded(at=records.SystemClock().now()))
-        changes.discard(self._reviewer, self._layers)
+        paths = changes.thrown_away(self._reviewer, work, None if only is None else map(encode_path, only))
+        changes.throw_away(self._reviewer, self._layers, work, paths, self._record)
         cleanup(self._run_id)
-        return Decided(paths=tuple(paths))
+        return Decided(paths=paths)
 
     @property
     def _layers(self) -> tuple[FolderLayer, ...]:
@@ -120,7 +147,8 @@ class Changes:
         changes.check_kept(changes.facts(self._events))
 
     def _pending(self) -> list[Pending]:
-        self._settle()
+        if self._put is not None:
+            self._settle()
         return changes.pending(self._reviewer, self._layers)
 
     def _decision(self, decision: Decision) -> None:
@@ -151,7 +179,31 @@ class Changes:
 
 
 def _is_at(name: str, way: str, hit: set[str]) -> bool:
-    found = way == "." or f"{name}/".startswith(f"{way}/")
-    if found:
+    if found := changes.is_at(name, way):
         hit.add(way)
     return found
+
+
+async def decide(runs: Runs, run_id: str, work: Callable[[Changes], T]) -> T:
+    """About changes of a run that is over; one after the other, as the folder's lock has it."""
+    async with runs.alone(run_id):
+        found = await runs.store.events(run_id)
+
+        def record(event: RunEvent) -> None:
+            from_thread.run(runs.store.append, run_id, [event])
+
+        with anyio.CancelScope(shield=True):  # a half that is cancelled would not be on record
+            result = await to_thread.run_sync(lambda: work(Changes(run_id, found, record)))
+    runs.wake(run_id)
+    return result
+
+
+async def look(runs: Runs, run_id: str, work: Callable[[Changes], T]) -> T:
+    """The same, to look at alone: also while the run is under way, as they are now."""
+    if run_id not in runs.live:
+        return await decide(runs, run_id, work)
+    found = await runs.store.events(run_id)
+    try:
+        return await to_thread.run_sync(work, Changes(run_id, found, None))
+    except (OSError, SandboxFailed) as error:  # a file that went away while it was read
+        raise Conflicting(f"the files of run {run_id} change while they are read: {error}", "try again") from None

@@ -3,7 +3,8 @@
 import codecs
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -19,7 +20,7 @@ from stockade.loop.pause import PausingPrompt
 from stockade.loop.run_context import Dependencies
 from stockade.runtime import factory
 from stockade.server.models import Asked, Output
-from stockade_sandbox.port import ShowsOutput
+from stockade_sandbox.port import Sandbox, ShowsOutput
 from stockade_sandbox.results import FolderLayer, Stream
 
 _KEPT_CHARS = 64 << 10
@@ -27,6 +28,15 @@ _KEPT_CHARS = 64 << 10
 
 class Conflicting(UsageError):
     """It cannot be done while the run is as it is."""
+
+
+@asynccontextmanager
+async def in_turn(sandbox: Sandbox, turns: anyio.CapacityLimiter) -> AsyncIterator[Sandbox]:
+    """It starts when it is its turn: where many are to start at once, whoever asks for something else does not wait."""
+    async with AsyncExitStack() as stack:
+        async with turns:
+            await stack.enter_async_context(sandbox)
+        yield sandbox
 
 
 class LiveOutput:

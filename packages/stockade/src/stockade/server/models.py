@@ -127,12 +127,15 @@ class Told(Wire):
 
 class Diff(Wire):
     """`etag` names exactly these changes: an apply gives it back as If-Match. `masked`: names of secrets that are
-    hidden in `patch`, and stand in the files.
+    hidden in `patch`, and stand in the files. `applied`: paths that are in the folder now, and can be taken back;
+    `undone`: those that were, and can be applied again.
     """
 
     etag: str
     files: tuple["DiffFile", ...]
     masked: tuple[str, ...] = ()
+    applied: tuple[str, ...] = ()
+    undone: tuple[str, ...] = ()
 
 
 class DiffFile(Wire):

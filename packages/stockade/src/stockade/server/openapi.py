@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from stockade.server.models import Problem
+from stockade_sandbox.server.description import EVENT, description
 
 _ERRORS: dict[int | str, str] = {
     401: "No token, or nobody's.",
@@ -21,7 +22,15 @@ _ERRORS: dict[int | str, str] = {
     "default": "Any other error: of the request's form, or of the machine.",
 }
 TAG: dict[str, Any] = {"ETag": {"schema": {"type": "string"}, "description": "Names exactly these changes."}}
-TAR: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/x-tar": {}}}}
+TAR: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/x-tar": {"schema": {"contentMediaType": "application/x-tar"}}},
+    }
+}
+OCTETS = "application/octet-stream"
+RAW: dict[str, Any] = {"content": {OCTETS: {"schema": {"type": "string", "contentMediaType": OCTETS}}}}
+__all__ = ["EVENT", "OCTETS", "RAW", "TAG", "TAR", "Described", "errors"]
 
 
 def errors(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
@@ -31,9 +40,52 @@ def errors(*statuses: int | str) -> dict[int | str, dict[str, Any]]:
 
 
 class Described(FastAPI):
-    """Its description has the one form of errors."""
+    """Its description has the one form of errors, and the routes of /v1/sandboxes, which another application serves."""
 
     def openapi(self) -> dict[str, Any]:
         found = super().openapi()
-        found["components"]["schemas"]["Problem"] = Problem.model_json_schema()
+        paths, schemas = description([{"token": ["run"]}])
+        found["paths"] |= paths
+        found["components"]["schemas"] |= schemas | {"Problem": Problem.model_json_schema()}
+        _link(found["paths"])
         return found
+
+
+_MADE = (
+    ("/v1/runs", "/v1/runs/{run}", {"run": "$response.body#/id"}),
+    ("/v1/runs/{run}/rewind", "/v1/runs/{run}", {"run": "$response.body#/id"}),
+    ("/v1/uploads", "/v1/uploads/{upload}", {"upload": "$response.body#/id"}),
+    ("/v1/sandboxes", "/v1/sandboxes/{id}", {"id": "$response.body#/id"}),
+    ("/v1/sandboxes/{id}/programs", "/v1/sandboxes/{id}/programs/{n}",
+     {"id": "$request.path.id", "n": "$response.body#/n"}),
+)  # fmt: skip
+"""What a POST makes, where that is, and its name there."""
+
+
+def _link(paths: dict[str, Any]) -> None:
+    """Says of each answer what may be asked next about it (OpenAPI's `links`), so that clients and tests can go on."""
+    for made, below, names in _MADE:
+        links = {
+            operation["operationId"]: {"operationId": operation["operationId"], "parameters": names}
+            for path, methods in paths.items()
+            for operation in methods.values()
+            if f"{path}/".startswith(f"{below}/") and path.count("{") == len(names)
+        }
+        paths[made]["post"]["responses"]["201"]["links"] = links
+    this = {"run": "$request.path.run"}
+    tag = this | {"header.if-match": "$response.header.ETag"}
+    paths["/v1/runs/{run}/diff"]["get"]["responses"]["200"]["links"] = {
+        name: {"operationId": name, "parameters": tag} for name in ("apply", "discard")
+    }
+    paths["/v1/runs/{run}/diff"]["get"]["responses"]["200"]["links"]["file"] = {
+        "operationId": "file",
+        "parameters": this | {"path": "$response.body#/files/0/path"},
+    }
+    paths["/v1/runs/{run}/approvals"]["get"]["responses"]["200"]["links"] = {
+        "approve": {"operationId": "approve", "parameters": this | {"number": "$response.body#/0/number"}}
+    }
+    paths["/v1/runs/{run}/apply"]["post"]["responses"]["200"]["links"] = {
+        "undo": {"operationId": "undo", "parameters": this}
+    }
+    upload = {"operationId": "begin", "requestBody": {"task": "t", "upload": "$response.body#/id"}}
+    paths["/v1/uploads"]["post"]["responses"]["201"]["links"]["begin"] = upload

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -26,15 +27,15 @@ from stockade.core.events import RunEvent, RunStarted
 from stockade.core.ports import RunStore, RunSummary
 from stockade.core.secrets import Redactor, View, build_redactor, view_of
 from stockade.loop.state import fold
-from stockade.mcp_server.service import Roots
 from stockade.run_lock import cleanup, is_locked, lock
 from stockade.runtime import factory, removing, sandboxes
 from stockade.runtime.policy import environment_of
 from stockade.runtime.resume import make_branch
 from stockade.runtime.resume import spec_of as spec_again
+from stockade.runtime.roots import Roots
 from stockade.runtime.spec import RunSpec
 from stockade.server.bounds import Costs, Full, Locks, bounded
-from stockade.server.live import Conflicting, Live
+from stockade.server.live import Conflicting, Live, in_turn
 from stockade.server.models import Approval, Message, NewRun, Output, Rewind
 from stockade.server.tokens import Token, Tokens
 from stockade_sandbox.results import FolderLayer
@@ -49,6 +50,10 @@ _LARGE = 100_000
 _LOOK_S = 1.0
 """How often a run that another process drives is looked at."""
 _KNOWN = 10_000
+_STARTS = defaultdict(lambda: 4, bubblewrap=1)
+"""Sandboxes of a kind that start at once; the others wait, so that requests are answered in between. One of bubblewrap
+is this process's own work, the others are waited for.
+"""
 
 
 class NotFound(UsageError):
@@ -68,6 +73,8 @@ class Runs:
         self.live: dict[str, Live] = {}
         self.closing = False
         self.readers = 0
+        self._preparing = anyio.CapacityLimiter(1)
+        self._entering: dict[str, anyio.CapacityLimiter] = {}
         self._starting: list[Live] = []
         self._locks = Locks()
         self._events: dict[str, anyio.Event] = {}
@@ -108,11 +115,14 @@ class Runs:
             except UsageError:
                 raise NotFound(f"there is no run {run_id!r}", "GET /v1/runs lists those that there are") from None
             assert isinstance(event, RunStarted)
-            environ = {**os.environ, **environment_of(self.options)}
-            self._known[run_id] = event, view_of(event, environ, self.options.redact)
-            if len(self._known) > _KNOWN:
-                self._known.popitem(last=False)
+            self._know(event)
         return self._known[run_id]
+
+    def _know(self, started: RunStarted) -> None:
+        environ = {**os.environ, **environment_of(self.options)}
+        self._known[started.run_id] = started, view_of(started, environ, self.options.redact)
+        if len(self._known) > _KNOWN:
+            self._known.popitem(last=False)
 
     async def of(self, token: Token, run_id: str) -> RunStarted:
         """NotFound for another token's, as for one that there is not."""
@@ -171,7 +181,8 @@ class Runs:
         spec = spec.model_copy(update={"objects": spec.objects.but(bot=bot)})
         async with self._room(token, token.id) as live:
             spec = await self._afford(token, live, spec)
-            prepared = await factory.prepare(spec, self.store, self._listening(live))
+            async with self._preparing:
+                prepared = await factory.prepare(spec, self.store, self._listening(live))
             prepared.started.options[OWNER] = token.id
             if request is not None:
                 prepared.started.options[REQUEST] = request
@@ -315,8 +326,13 @@ class Runs:
     def _listening(self, live: Live) -> Callable[[RunEvent], None]:
         loop = asyncio.get_running_loop()
 
+        def recorded(event: RunEvent) -> None:
+            if isinstance(event, RunStarted):
+                self._know(event)
+            live.event(event)
+
         def heard(event: RunEvent) -> None:
-            loop.call_soon_threadsafe(live.event, event)
+            loop.call_soon_threadsafe(recorded, event)
 
         return heard
 
@@ -329,6 +345,9 @@ class Runs:
             news.set()
 
     async def _start(self, live: Live, prepared: factory.Prepared) -> None:
+        box = prepared.parts.sandbox
+        turns = self._entering.setdefault(box.backend, anyio.CapacityLimiter(_STARTS[box.backend]))
+        prepared = replace(prepared, parts=replace(prepared.parts, entered=in_turn(box, turns)))
         live.prepared, live.run_id = prepared, prepared.started.run_id
         live.attach()
         self._starting.remove(live)

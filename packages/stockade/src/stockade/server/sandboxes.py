@@ -1,13 +1,9 @@
 """`/v1/sandboxes` within `stockade serve`: the sandbox's own routes, for this server's tokens, within its bounds."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from stockade import changes
-from stockade.paths import run_dir
-from stockade.run_lock import lock
-from stockade.runtime import records, sandboxes
+from stockade.runtime import sandboxes
 from stockade.runtime.spec import RunSpec
 from stockade.server.guard import App as Asgi
 from stockade.server.runs import Runs
@@ -23,17 +19,8 @@ PATH = "/v1/sandboxes"
 def opener(backend: str) -> OpenBox:
     """Sandboxes of that kind, each gone with all that belongs to it when it is left."""
 
-    @asynccontextmanager
-    async def open_box(policy: Policy, on_network: OnNetwork) -> AsyncIterator[Sandbox]:
-        run_id = records.new_run_id()
-        with lock(run_id):
-            box = await sandboxes.prepare_sandbox(policy, backend, run_dir(run_id))
-            try:
-                box.on_network = on_network
-                async with box:
-                    yield box
-            finally:
-                changes.discard(sandboxes.reviewer(), box.layers)
+    def open_box(policy: Policy, on_network: OnNetwork) -> AbstractAsyncContextManager[Sandbox]:
+        return sandboxes.own_sandbox(policy, backend, on_network)
 
     return open_box
 

@@ -8,11 +8,12 @@ from typing import Any
 import anyio
 
 from stockade.core.secrets import Redactor
-from stockade.mcp_server.service import Roots
 from stockade.runtime import records
+from stockade.runtime.roots import Roots
 from stockade.runtime.spec import RunSpec
 from stockade.server.api import Served
 from stockade.server.app import make_app
+from stockade.server.batching import Batches
 from stockade.server.certificate import Certificate, given, self_signed
 from stockade.server.runs import Runs
 from stockade.server.sandboxes import Sandboxes
@@ -48,16 +49,18 @@ async def start(
     if own["behind_proxy"]:
         names.add(own["behind_proxy"].lower())
     sandboxes = Sandboxes(options, runs)
-    app = make_app(Served(runs, tokens, Uploads(store)), frozenset(names), sandboxes)
+    batches = Batches(options, runs.roots, store)
+    app = make_app(Served(runs, tokens, Uploads(store), batches=batches), frozenset(names), sandboxes)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # a connection is an open file, and so is much of a run
     resource.setrlimit(resource.RLIMIT_NOFILE, (most if 0 <= most < _FILES else _FILES, most))
     at = listen(host, port)
     server = make_server(app, (certificate.cert, certificate.key) if certificate else None, last_s=3)
     try:
         with until(lambda: setattr(server, "should_exit", True)):
-            async with runs.serving(), anyio.create_task_group() as group:
+            again = own["resume_on_start"]
+            async with runs.serving(), batches.serving(resume=again), anyio.create_task_group() as group:
                 await group.start(sandboxes.sessions.run)
-                resumed = await runs.resume_all() if own["resume_on_start"] else []
+                resumed = await runs.resume_all() if again else []
                 shown = f"[{host}]" if ":" in host else host
                 scheme = "https" if certificate else "http"
                 announce(

@@ -86,13 +86,13 @@ class Writer:
         while True:
             jobs, last = self._waiting()
             writing = [job for job in jobs if job.writes]
-            if writing:
-                self._together(writing)
-                _tell(writing)
             for job in jobs:
                 if not job.writes:
                     self._one(job)
                     _tell([job])
+            if writing:
+                self._together(writing)
+                _tell(writing)
             if self._beating() and time.monotonic() - self._beaten_at >= self._beat_s:
                 self._beaten_at = time.monotonic()
                 self._heartbeat()

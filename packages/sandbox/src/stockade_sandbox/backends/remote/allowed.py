@@ -1,11 +1,12 @@
 """What a serving machine lets the other side ask for: everything that is not allowed here is refused there."""
 
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stockade_sandbox.egress.rules import parse_rules
 from stockade_sandbox.errors import UsageError
-from stockade_sandbox.policy import FolderMode, Network, Policy
+from stockade_sandbox.policy import FolderMode, FolderRule, Network, Policy
 
 _MAY: dict[FolderMode, tuple[FolderMode, ...]] = {
     "ro": ("ro",),
@@ -31,9 +32,14 @@ class Allowed:
     images: bool = False
 
 
-def granted(policy: Policy, allowed: Allowed) -> Policy:
-    """The policy with the real paths of its folders. UsageError, in words for the other machine, when it may not be."""
-    folders = tuple(replace(rule, host=str(_real(rule.host, rule.mode, allowed))) for rule in policy.folders)
+def granted(policy: Policy, allowed: Allowed, sent: Container[int] = ()) -> Policy:
+    """The policy with the real paths of its folders, but for those that are `sent`. UsageError, in words for the other
+    machine, when it may not be.
+    """
+    folders = tuple(
+        _sent(rule) if number in sent else replace(rule, host=str(_real(rule.host, rule.mode, allowed)))
+        for number, rule in enumerate(policy.folders)
+    )
     copies = tuple(replace(rule, host=str(_real(rule.host, "ro", allowed))) for rule in policy.copies)
     if policy.rootfs is not None and not allowed.images:
         raise UsageError("the serving machine allows no other root file system", "there: --allow-images")
@@ -48,6 +54,19 @@ def granted(policy: Policy, allowed: Allowed) -> Policy:
     if replace(policy, folders=folders, copies=copies) != given:  # other paths of this machine
         raise UsageError("installed tools cannot be taken to another machine", "leave them out, or run over there")
     return given
+
+
+def check_writable(policy: Policy, allowed: Allowed) -> None:
+    """UsageError when what was written to an overlay folder may not be applied to it."""
+    for rule in policy.folders:
+        if rule.mode == "overlay":
+            _real(rule.host, "rw", allowed)
+
+
+def _sent(rule: FolderRule) -> FolderRule:
+    if rule.mode != "overlay":
+        raise UsageError("a folder that is sent is an overlay", "say so: overlay")
+    return replace(rule, host="")
 
 
 def _real(host: str, mode: FolderMode, allowed: Allowed) -> Path:

@@ -26,9 +26,12 @@ Kind = Literal["action", "usage", "policy", "sandbox", "died"]
 
 
 class Opening(Record):
-    """POST /v1/sandboxes."""
+    """POST /v1/sandboxes. `sent`: which of the policy's folders, from 0, the client sends: by PUT …/folders/{n}, before
+    the sandbox begins. Each is an overlay, and its `host` says nothing.
+    """
 
     policy: Policy
+    sent: tuple[Annotated[int, Meta(ge=0, le=15)], ...] = ()
 
 
 class Opened(Record):
@@ -38,6 +41,8 @@ class Opened(Record):
     backend: str
     layers: tuple[FolderLayer, ...] = ()
     guarantees: tuple[str, ...] = ()
+    wants: tuple[int, ...] = ()
+    """Of its folders those that are to be sent before it begins; a GET answers when it has begun."""
 
 
 class Start(Record):

@@ -6,7 +6,7 @@ import secrets
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import anyio
 import httpx2
@@ -24,6 +24,7 @@ from stockade_sandbox.backends.remote.calls import (
     encoded,
     error_in,
 )
+from stockade_sandbox.backends.remote.folders import SNAPSHOT, spooled
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, UsageError
 from stockade_sandbox.policy import Policy, is_loopback
 from stockade_sandbox.results import NetworkRequest, Stream
@@ -38,6 +39,8 @@ _TRIES = 5
 """Of a server that never was one."""
 _AGAIN = (502, 503, 504)
 T = TypeVar("T")
+Body = Callable[[], AsyncIterator[bytes]]
+"""What is sent, from its beginning each time that it is."""
 
 
 class RemoteGone(SandboxDied):
@@ -119,7 +122,7 @@ class Connection:
         return f"/v1/sandboxes/{self.name}{path}"
 
     async def ask(
-        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None, *,
+        self, method: str, path: str, body: bytes | Body = b"", headers: Mapping[str, str] | None = None, *,
         params: Mapping[str, int] | None = None, wait_s: float = 0.0, whole: str | None = None,
     ) -> bytes:  # fmt: skip
         """The answer to one request, over as many connections as it takes."""
@@ -127,7 +130,8 @@ class Connection:
         while True:
             try:
                 answer = await self._live.request(
-                    method, whole or self._at(path), content=body, headers=dict(headers or {}),
+                    method, whole or self._at(path), content=body() if callable(body) else body,
+                    headers=dict(headers or {}),
                     params=dict(params or {}), timeout=timeout,
                 )  # fmt: skip
                 if answer.status_code not in _AGAIN:
@@ -162,12 +166,44 @@ class Connection:
             raise self.died(f"the connection to {self.url} is lost: {type(error).__name__}") from error
         await patience.pause()
 
-    async def open(self, policy: Policy) -> None:
-        name = secrets.token_hex(16)
+    async def open(self, policy: Policy, sent: Mapping[int, Body] | None = None) -> None:
+        """`sent`: the folders of the policy that are this machine's, each as a tar."""
+        name, sent = secrets.token_hex(16), sent or {}
         self.name, self._heard = name, 0
-        body, headers = encoded(Opening(policy=policy)), {"Idempotency-Key": name}
-        self.opened = _read(Opened, await self.ask("POST", "", body, headers, whole="/v1/sandboxes", wait_s=OPEN_S))
+        body, headers = encoded(Opening(policy=policy, sent=tuple(sent))), {"Idempotency-Key": name}
+        found = _read(Opened, await self.ask("POST", "", body, headers, whole="/v1/sandboxes", wait_s=OPEN_S))
+        for number in found.wants:
+            if number not in sent:
+                raise SandboxFailed("the server asks for a folder that is not its own")
+            await self.ask("PUT", f"/folders/{number}", sent[number], wait_s=OPEN_S)
+        if found.wants:
+            found = _read(Opened, await self.ask("GET", "", wait_s=OPEN_S))
+        self.opened = found
         await self._appear()
+
+    async def changes(self, number: int, since: str, out: BinaryIO) -> str | None:
+        """What was written to a folder that was sent, behind the snapshot `since`, as a tar in an empty file; the name
+        of what it leads to. None where nothing was.
+        """
+        patience, timeout = _Patience(self._patience_s), httpx2.Timeout(ANSWER_S, read=OPEN_S)
+        while True:
+            try:
+                async with self._live.stream(
+                    "GET", self._at(f"/folders/{number}/changes"), params={"since": since}, timeout=timeout
+                ) as answer:
+                    if answer.status_code == 204:
+                        return None
+                    if answer.status_code == 200:
+                        out.seek(0)
+                        out.truncate()
+                        await spooled(answer.aiter_raw(), out)
+                        return answer.headers.get(SNAPSHOT, "")
+                    if answer.status_code not in _AGAIN:
+                        raise self._error(answer.status_code, await answer.aread())
+                patience.met()
+            except httpx2.TransportError as error:
+                await self._broken(error, patience)
+            await self._appear()
 
     async def _appear(self) -> None:
         """A connection that only says that we are there: it is held, and not read."""

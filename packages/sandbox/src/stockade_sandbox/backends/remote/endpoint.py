@@ -4,13 +4,13 @@ import os
 import secrets
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import platformdirs
 
-from stockade_sandbox.backends.layers import without_root
+from stockade_sandbox.backends.layers import make_layers, without_root
 from stockade_sandbox.backends.remote.allowed import Root
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.policy import FolderMode, Policy
@@ -46,12 +46,12 @@ class Address:
         return cls(host=host, port=int(port))
 
 
-def remote_sandbox(policy: Policy, address: str) -> Sandbox:
-    """A sandbox on another machine. UsageError for what cannot be had there, and for a token that cannot be used."""
-    if any(rule.mode == "overlay" for rule in policy.folders):
+def check_policy(policy: Policy) -> None:
+    """UsageError for what cannot be had there."""
+    if len({rule.mode == "overlay" for rule in policy.folders}) > 1:
         raise UsageError(
-            "a folder of another machine is read or written there, not reviewed here",
-            "--folder PATH:ro or --folder PATH:rw, PATH being one of that machine",
+            "an overlay folder is this machine's, and others are that machine's: a sandbox there has one kind of them",
+            "--folder PATH, or --folder PATH:ro and PATH:rw",
         )
     if policy.copies:
         raise UsageError("--copy cannot be used with a sandbox on another machine", "put the file there")
@@ -60,23 +60,39 @@ def remote_sandbox(policy: Policy, address: str) -> Sandbox:
     if policy.ssh_agent:
         raise UsageError("--ssh-agent cannot be used with a sandbox on another machine", "push from here")
     without_root(policy)
+
+
+def remote_sandbox(policy: Policy, address: str, layers: Sequence[FolderLayer] = ()) -> Sandbox:
+    """A sandbox on another machine, with these layers of folders of this one. UsageError for what cannot be had there,
+    and for a token that cannot be used.
+    """
+    check_policy(policy)
     try:
         made = load("backends.remote.http:HttpSandbox")
     except ModuleNotFoundError as error:
         way = "python -m pip install 'stockade-sandbox[remote]'"
         raise UsageError(f"sandboxes over HTTP need {error.name}, which is not installed", way) from None
-    found: Sandbox = made(policy, address, read_tokens(token_path())[0].decode(errors="surrogateescape"))
+    token = read_tokens(token_path())[0].decode(errors="surrogateescape")
+    found: Sandbox = made(policy, address, token, layers=layers)
     return found
 
 
 def backend(address: str) -> Backend:
-    """Of an address, https://HOST:PORT. Its folders are not here: a run that goes on has nothing to bring back."""
+    """Of an address, https://HOST:PORT. An overlay folder is this machine's, and its layer here a copy; any other is
+    that machine's, and nothing of it is here.
+    """
 
-    def prepare(policy: Policy, _base: Path, _on_progress: OnProgress | None) -> Sandbox:
-        return remote_sandbox(policy, address)
+    def prepare(policy: Policy, base: Path, on_progress: OnProgress | None) -> Sandbox:
+        remote_sandbox(policy, address)  # before a folder is copied
+        return remote_sandbox(policy, address, copies(policy, base, on_progress))
 
-    def reopen(policy: Policy, _layers: Sequence[FolderLayer], _base: Path) -> Sandbox:
-        return remote_sandbox(policy, address)
+    def reopen(policy: Policy, layers: Sequence[FolderLayer], _base: Path) -> Sandbox:
+        return remote_sandbox(policy, address, [one for one in layers if one.mode == "overlay"])
+
+    def copies(policy: Policy, base: Path, on_progress: OnProgress | None) -> tuple[FolderLayer, ...]:
+        if not any(rule.mode == "overlay" for rule in policy.folders):
+            return ()
+        return make_layers(replace(policy, lent=()), base, None, lambda _: "it goes to another machine", on_progress)
 
     return Backend(prepare, reopen, far=True)
 

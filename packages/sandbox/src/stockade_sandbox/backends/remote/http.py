@@ -4,18 +4,24 @@ Each request can be sent again: what is begun has a name that this side chose, a
 connection may break anywhere, and comes back.
 """
 
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 import anyio
+import anyio.to_thread
 
 from stockade_sandbox.backends.remote.calls import MAX_INPUT, PIECE, Resize, Signal, Start, State, encoded
 from stockade_sandbox.backends.remote.connection import CLOSE_S, Connection, RemoteGone
+from stockade_sandbox.backends.remote.folders import Taking, piped, whole, write_tar
 from stockade_sandbox.backends.remote.messages import error_of
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed, StockadeError, UsageError
+from stockade_sandbox.overlay.safe_fs import DirTree
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import OnNetwork, OnOutput
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, NetworkRequest, Stream
@@ -23,13 +29,17 @@ from stockade_sandbox.stoppable import unwrap_exception_group
 
 PATIENCE_S = 60.0
 """How long a broken connection is tried again before the sandbox counts as dead."""
+FETCH_S = 120.0
+"""How long the end of a sandbox waits for what was last written in it."""
 _HELD_BYTES = 256 << 10
 _LAST_SIGNAL = 64
 _GONE = "a restart of its server ended the sandbox"
 
 
 class HttpSandbox:
-    """Implements port.Sandbox, ShowsOutput and Programs. Folders of the policy are folders of the serving machine.
+    """Implements port.Sandbox, ShowsOutput and Programs. Folders of the policy are folders of the serving machine, but
+    with `layers`: then each is this machine's, and its layer a copy. The copy is sent there at the start, and gets what
+    was written there when a command or a program has ended.
 
     When the server was started anew, a new sandbox takes the place of the one that went with it, on the same folders:
     what was in flight raises ActionFailed, as nobody knows whether it was done, and the next command of the shell says
@@ -37,11 +47,16 @@ class HttpSandbox:
     """
 
     def __init__(
-        self, policy: Policy, url: str, token: str, patience_s: float = PATIENCE_S, *, restarts: bool = True
-    ) -> None:
+        self, policy: Policy, url: str, token: str, patience_s: float = PATIENCE_S, *, restarts: bool = True,
+        layers: Sequence[FolderLayer] = (),
+    ) -> None:  # fmt: skip
         self.on_network: OnNetwork | None = None
         self.on_output: OnOutput | None = None
         self._policy, self._restarts = policy, restarts
+        self._sent = tuple(layers)
+        self._have = [""] * len(self._sent)
+        """The snapshots over there that the layers are at."""
+        self._fetching = anyio.Lock()
         self._line = Connection(url, token, patience_s, self._tell_network)
         self._count, self._restarted = 0, False
         self._turn, self._reopening = anyio.Lock(), anyio.Lock()
@@ -56,7 +71,7 @@ class HttpSandbox:
 
     @property
     def layers(self) -> tuple[FolderLayer, ...]:
-        return self._line.opened.layers if self._line.opened else ()
+        return self._sent or (self._line.opened.layers if self._line.opened else ())
 
     @property
     def guarantees(self) -> tuple[str, ...]:
@@ -68,16 +83,41 @@ class HttpSandbox:
         """SandboxFailed when no server answers, UsageError when it does not take the token or the policy."""
         self._line.start()
         try:
-            await self._line.open(self._policy)
+            await self._open()
         except BaseException:
             await self._line.end()
             raise
         return self
 
+    async def _open(self) -> None:
+        """With the folders as the layers have them now."""
+        self._have = [""] * len(self._sent)
+        hosts = (replace(rule, host="") for rule in self._policy.folders) if self._sent else self._policy.folders
+        bodies = {number: partial(_packed, layer) for number, layer in enumerate(self._sent)}
+        await self._line.open(replace(self._policy, folders=tuple(hosts)), bodies)
+
+    async def _fetch(self) -> None:
+        """What was written over there since, into the layers. RemoteGone; SandboxFailed, UsageError."""
+        async with self._fetching:
+            for number, layer in enumerate(self._sent):
+                with tempfile.TemporaryFile(dir=layer.layer) as file:
+                    name = await self._line.changes(number, self._have[number], file)
+                    if name is not None:
+                        with anyio.CancelScope(shield=True):  # all of it, or nothing
+                            await anyio.to_thread.run_sync(_taken, layer, file)
+                        self._have[number] = name
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._line.end()
+        try:
+            if self._sent and self._line.dead is None:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(FETCH_S) as waited, suppress(SandboxDied):
+                    await self._fetch()
+                if waited.cancelled_caught and kind is None:
+                    raise SandboxFailed("what was last written in the sandbox did not come back in time")
+        finally:
+            await self._line.end()
 
     async def run(self, command: str, timeout_s: float | None = None) -> CommandOutput:
         async with self._turn:
@@ -121,6 +161,8 @@ class HttpSandbox:
             finally:
                 with anyio.move_on_after(CLOSE_S, shield=True), suppress(SandboxFailed):
                     await self._line.ask("DELETE", f"/programs/{n}")
+                with anyio.move_on_after(FETCH_S, shield=True), suppress(SandboxDied):
+                    await self._fetch()
                 group.cancel_scope.cancel()
 
     def _next(self) -> str:
@@ -137,6 +179,7 @@ class HttpSandbox:
             if shown:
                 await self._shown(n)
             state = await self._line.state(n)
+            await self._fetch()
         except RemoteGone as error:
             raise await self._lost(begun_in) from error
         except anyio.get_cancelled_exc_class():
@@ -175,6 +218,8 @@ class HttpSandbox:
             await self._reopen(name)
         except SandboxDied as error:
             return error
+        if self._sent:
+            return ActionFailed("its server was started anew: this is a new sandbox, on the files as they were before")
         words = (
             "its server was started anew, and it may have been done or not: this is a new sandbox, look at the files"
         )
@@ -188,7 +233,7 @@ class HttpSandbox:
             if not self._restarts or self._line.dead:
                 raise self._line.died("the sandbox is gone over there: its server was started anew, or waited too long")
             try:
-                await self._line.open(self._policy)
+                await self._open()
             except StockadeError as error:
                 raise self._line.died(f"{_GONE}, and there is no new one: {error.message}") from error
             self._restarted = True
@@ -206,6 +251,22 @@ class HttpSandbox:
                         self.on_output(stream, b"\n[... %d bytes came too fast ...]\n" % missing)
                     self.on_output(stream, data)
                 had = at
+
+
+def _packed(layer: FolderLayer) -> AsyncIterator[bytes]:
+    def write(out: BinaryIO) -> None:
+        with DirTree(Path(layer.source)) as tree:
+            write_tar(whole(tree), out)
+
+    return piped(write)
+
+
+def _taken(layer: FolderLayer, file: BinaryIO) -> None:
+    file.seek(0)
+    try:
+        Taking(Path(layer.source)).take(file)
+    except OSError as error:
+        raise SandboxFailed(f"cannot write what came back to {layer.layer}: {error.strerror}") from error
 
 
 class _HttpProgram:

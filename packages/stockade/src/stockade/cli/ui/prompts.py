@@ -14,12 +14,12 @@ from anyio.abc import TaskGroup
 from rich.console import Console
 from rich.text import Text
 
-from stockade.approval.approver import Authoriser, Question, authorises
+from stockade.approval.approver import Authoriser, Question, authorises, whole
 from stockade.cli.ui.console import write_line, write_prose
 from stockade.cli.ui.drawing import clip_lines
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.safe import fit_for_terminal, one_line, safe_text
-from stockade.core.actions import Action, EditFile, Shell, ToolCall, WriteFile
+from stockade.core.actions import Action, EditFile, ToolCall, WriteFile
 from stockade.core.events import RunEvent
 from stockade.loop.pause import Pause, PausingPrompt
 from stockade.loop.run_context import Dependencies
@@ -232,21 +232,6 @@ def is_short(action: Action) -> bool:
         return False
     limit = SHORT_CALL_CHARS if isinstance(action, ToolCall) else SHORT_CHARS
     return len(text) <= limit and clip_lines(text).plain == text.plain
-
-
-def whole(action: Action) -> str:
-    """An action as it will be done, every line of it."""
-    match action:
-        case Shell(command=command):
-            return command
-        case WriteFile(path=path, content=content):
-            return f"write_file {path}\n{content}"
-        case EditFile(path=path, old=old, new=new):
-            return f"edit_file {path}\n--- old\n{old}\n+++ new\n{new}"
-        case ToolCall(name=name, arguments=arguments):
-            return f"{name} {arguments}"
-        case _:
-            return action.model_dump_json()
 
 
 PAUSED = "Pausing after this command. [c]ontinue, [m]essage the bot, [s]top and save: "

@@ -47,6 +47,7 @@ from stockade.core.events import (
     ActionStarted,
     AnswerUnderstood,
     AnswerUnreadable,
+    CandidateChosen,
     ChangesApplied,
     ChangesDiscarded,
     ChangesUndone,
@@ -173,11 +174,8 @@ class Renderer:
             case ToolsReady(tools=tools):
                 names = (f"{tool.name}{' (a function of this program)' if tool.in_process else ''}" for tool in tools)
                 self._line(f"[tools: {', '.join(names)}]", "dim")
-            case SubRunStarted():
-                self._line(f"[a helper begins: stockade runs show {event.run_id}]", "dim")
-                self.status.begin("a helper works")
-            case SubRunFinished():
-                self._line(f"[the helper has ended: {event.status}, {some(event.turns, 'turn')}]", "dim")
+            case SubRunStarted() | SubRunFinished() | CandidateChosen():
+                self._sub_run(event)
             case NetworkRequested():
                 self._network(event)
             case CheckFinished():
@@ -189,7 +187,21 @@ class Renderer:
             case ChangesUndone():
                 self._line(f"[undone: {one_line(', '.join(event.paths), 80)}]", "magenta")
             case ChangesDiscarded():
-                self._line("[changes discarded]", "magenta")
+                self._line(f"[changes discarded: {one_line(', '.join(event.paths), 80)}".rstrip(": ") + "]", "magenta")
+
+    def _sub_run(self, event: SubRunStarted | SubRunFinished | CandidateChosen) -> None:
+        if isinstance(event, CandidateChosen):
+            self._line(f"[taken over: {event.run_id}; what it did follows]", "green")
+            return
+        helper = event.number is None
+        who = "the helper" if helper else f"candidate {event.number}"
+        if isinstance(event, SubRunStarted):
+            self._line(f"[{who.replace('the', 'a')} begins: stockade runs show {event.run_id}]", "dim")
+            self.status.begin("a helper works" if helper else "candidates work")
+            return
+        verified = {True: ", verified", False: ", not verified", None: ""}[event.verified]
+        cost = f", {event.usage.cost:.4f} USD" if event.usage.cost else ""
+        self._line(f"[{who} has ended: {event.status}{verified}, {some(event.turns, 'turn')}{cost}]", "dim")
 
     def _left_out(self, event: ModelStarted | HistoryCompacted) -> None:
         if cut := event.task_left_out:
@@ -222,6 +234,8 @@ class Renderer:
                 self._use(event.answer.usage)
             case HistoryCompacted() | SubRunFinished():
                 self._use(event.usage)
+            case CandidateChosen():
+                self._use(Usage() - event.usage)
             case ActionFinished(observation=CommandOutput(cwd=cwd)):
                 self._cwd = cwd or self._cwd
             case NetworkRequested():

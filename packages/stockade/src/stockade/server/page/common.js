@@ -1,21 +1,28 @@
 // What all screens share. What comes from a run is put in as text: nothing of it is ever markup.
 export const status = document.getElementById("status");
 
+// Characters that turn the order of what follows are seen, and turn nothing: `gpj.exe` would be read as `exe.jpg`.
+export const plain = (text) => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, (one) => `\\u${one.charCodeAt(0).toString(16)}`);
+
+// A path, in one line.
+export const named = (path) => plain(path).replace(/[\x00-\x1f\x7f]/g, (one) => (one === "\n" ? "\\n" : `\\x${one.charCodeAt(0).toString(16).padStart(2, "0")}`));
+
 // The title of the window, and how many runs wait for the user.
 export const head = {
   text: "Stockade", asks: 0,
-  show(changed) { Object.assign(head, changed); document.title = `${head.asks ? `(${head.asks}) ` : ""}${head.text}`; },
+  show(changed) { Object.assign(head, changed); document.title = `${head.asks ? `(${head.asks}) ` : ""}${plain(head.text)}`; },
 };
 
 export function el(name, props = {}, ...children) {
   const { data, ...rest } = props;
+  if (typeof rest.textContent === "string") rest.textContent = plain(rest.textContent);
   const made = Object.assign(document.createElement(name), rest);
   for (const [key, value] of Object.entries(data ?? {})) made.setAttribute(key, value);
   return put(made, ...children);
 }
 
 export function put(node, ...children) {
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false).map((child) => (typeof child === "string" ? plain(child) : child)));
   return node;
 }
 
@@ -29,7 +36,7 @@ export async function call(path, { body, signal, headers = {}, method = body ? "
   if (answer.ok) return answer;
   if (answer.status === 401 && path !== "/login") throw new LoggedOut();
   const { detail, hint } = await answer.json().catch(() => ({ detail: `the server answered ${answer.status}` }));
-  throw Object.assign(new Error(hint ? `${detail} (${hint})` : detail), { status: answer.status });
+  throw Object.assign(new Error(hint ? `${detail} (${hint})` : detail), { status: answer.status, detail });
 }
 
 export const get = async (path, signal) => (await call(path, { signal })).json();
@@ -38,7 +45,7 @@ export const post = (path, body = {}, headers = {}) => call(path, { method: "POS
 export function say(error) {
   if (error.name === "AbortError") return;
   if (error instanceof LoggedOut) location.hash = "#/login";
-  else status.textContent = error instanceof TypeError ? "The server cannot be reached." : error.message;
+  else status.textContent = error instanceof TypeError ? "The server cannot be reached." : plain(error.message);
 }
 
 export function button(label, act, props = {}) {
@@ -72,15 +79,21 @@ export const time = (at) => el("time", { className: "at quiet", textContent: new
 export const size = (bytes) => (bytes ? `${Math.round(bytes / 2 ** 20)} MiB` : "no limit");
 export const list = (pairs) => el("dl", {}, pairs.filter(([, value]) => value !== undefined && value !== null && value !== "").map(([name, value]) => [el("dt", { textContent: name }), el("dd", {}, value instanceof Node ? value : String(value))]));
 
+// The server says something every 15 s, were it nothing; a connection that says nothing for so long is none any more.
+const SILENCE_MS = 45_000;
+
 // Server-sent events of a run from `first` on, for ever: what broke goes on where it broke. Returns after "end".
 export async function* events(path, signal, first, broken) {
-  let last = first;
+  let last = first, silence;
   for (;;) {
+    const cut = new AbortController(), heard = () => { clearTimeout(silence); silence = setTimeout(() => cut.abort(), SILENCE_MS); };
     try {
-      const answer = await call(`${path}?output=true`, { signal, headers: last < 0 ? {} : { "Last-Event-ID": String(last) } });
+      heard();
+      const answer = await call(`${path}?output=true`, { signal: AbortSignal.any([signal, cut.signal]), headers: last < 0 ? {} : { "Last-Event-ID": String(last) } });
       broken(false);
       let rest = "";
       for await (const text of chunks(answer.body.pipeThrough(new TextDecoderStream()))) {
+        heard();
         const blocks = (rest + text).split(/\r?\n\r?\n/);
         rest = blocks.pop();
         const found = [];
@@ -99,7 +112,7 @@ export async function* events(path, signal, first, broken) {
       }
     } catch (error) {
       if (signal.aborted || error instanceof LoggedOut || error.status) throw error;
-    }
+    } finally { clearTimeout(silence); }
     broken(true);
     await new Promise((done) => setTimeout(done, 1000));
     if (signal.aborted) return;

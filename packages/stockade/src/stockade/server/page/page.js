@@ -1,4 +1,5 @@
 import { LoggedOut, ago, button, call, el, form, get, head, list, many, post, say, status } from "./common.js";
+import { batch, batches } from "./batches.js";
 import { here, watch } from "./run.js";
 
 const main = document.getElementById("main"), who = document.getElementById("who");
@@ -128,8 +129,10 @@ async function show() {
   main.dataset.run = where === "runs" ? id : "";
   const mine = await get("/v1/token", signal);
   who.textContent = mine.name;
+  document.getElementById("batches").hidden = !mine.scopes.includes("admin");
   if (where === "runs" && id) await watch(main, id, mine, signal, step);
   else if (where === "new") await begin(signal);
+  else if (where === "batches") await (id ? batch(main, id, signal) : batches(main, signal));
   else if (where === "server") await server(signal);
   else await runs(signal);
 }

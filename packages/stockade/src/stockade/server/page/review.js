@@ -1,5 +1,5 @@
 // What a run changed: by file, with comments for the bot; what becomes of it.
-import { button, call, el, form, many, post, put, status } from "./common.js";
+import { button, call, el, form, many, named, post, put, status } from "./common.js";
 
 let sideBySide = false;
 
@@ -11,13 +11,13 @@ export async function review(view, signal) {
     changed.replaceChildren(el("h2", { textContent: "Changes" }), el("p", { className: "bad", textContent: error.message }));
     return;
   }
-  const etag = answer.headers.get("ETag"), { files, masked } = await answer.json();
+  const etag = answer.headers.get("ETag"), { files, masked, applied, undone } = await answer.json();
   const again = async () => { Object.assign(run, await (await call(path, { signal })).json()); await review(view, signal); };
   const decide = (what, body, headers) => async () => {
     const { paths, left } = await (await post(`${path}/${what}`, body(), headers)).json();
     const done = { apply: "applied", undo: "undone", discard: "discarded" }[what];
     await again();
-    status.textContent = [`${many(paths.length, "file")} ${done}`, ...Object.entries(left).map(([name, why]) => `not ${name}: ${why}`)].join(" · ");
+    status.textContent = [`${many(paths.length, "file")} ${done}`, ...Object.entries(left).map(([name, why]) => `not ${named(name)}: ${why}`)].join(" · ");
   };
   const box = el("section", { data: { "aria-label": "Review" } }), clash = el("div");
   document.querySelector("[aria-label=Review]")?.remove();
@@ -25,8 +25,8 @@ export async function review(view, signal) {
   if (!files.length) {
     const words = { applied: "Applied to the folder.", undone: "Taken back.", discarded: "Thrown away." }[run.decided] ?? "Nothing was changed.";
     changed.append(el("p", { textContent: words }));
-    if (may("approve") && run.decided === "applied") changed.append(button("Undo", decide("undo", () => ({}))));
-    if (may("approve") && run.decided === "undone") changed.append(button("Apply again", decide("apply", () => ({}), { "If-Match": "*" })));
+    if (may("approve")) put(changed, takeBack(applied, decide));
+    if (may("approve") && undone.length) changed.append(button("Apply again", decide("apply", () => ({}), { "If-Match": "*" })));
     return;
   }
   const picked = new Map(), comments = new Map();
@@ -39,11 +39,17 @@ export async function review(view, signal) {
     try { await decide("apply", () => wanted, { "If-Match": etag })(); } catch (error) {
       if (error.status === 412) await again();
       if (error.status !== 409) throw error;
-      clash.replaceChildren(el("section", { className: "card", data: { "aria-label": "Conflict" } }, el("h3", { textContent: "The folder has changed as well" }), el("p", { textContent: error.message }),
+      clash.replaceChildren(el("section", { className: "card", data: { "aria-label": "Conflict" } }, el("h3", { textContent: "The folder has changed as well" }), el("p", { textContent: error.detail }),
         el("div", { className: "bar" }, retry("Merge both", { merge: true }), retry("Write the bot's over it", { force: true })), el("p", { className: "quiet", textContent: "Nothing has been written. What cannot be merged is left as it is; an undo takes back either." })));
     }
   }, { className: "first" });
-  const count = () => { apply.textContent = `Apply ${chosen().length} of ${many(files.length, "file")}`; };
+  const sure = () => confirm("Throw these changes away? The folder stays as it is.");
+  const some = button("", async () => { const names = chosen(); if (sure()) await decide("discard", () => ({ paths: names }), { "If-Match": etag })(); });
+  const count = () => {
+    const all = many(files.length, "file"), number = chosen().length;
+    apply.textContent = `Apply ${number} of ${all}`; some.textContent = `Discard ${number} of ${all}`;
+    some.hidden = number === 0 || number === files.length;
+  };
   for (const one of picked.values()) one.onchange = count;
   count();
   const total = (name) => files.reduce((sum, file) => sum + file.change[name], 0);
@@ -55,21 +61,34 @@ export async function review(view, signal) {
   const ordered = files.toSorted((a, b) => Boolean(b.change.flagged ?? b.change.refused) - Boolean(a.change.flagged ?? a.change.refused));
   put(changed,
     el("p", { textContent: `${many(files.length, "file")}, +${total("added_lines")} −${total("removed_lines")}` }),
-    el("ul", {}, ordered.map((file) => el("li", {}, el("span", { className: "mono", textContent: `${{ added: "A", deleted: "D", modified: "M" }[file.change.kind] ?? file.change.kind} ${file.path}` }), file.change.flagged && el("span", { className: "warn", textContent: ` ${file.change.flagged}` })))),
+    el("ul", {}, ordered.map((file) => el("li", {}, el("span", { className: "mono", textContent: `${{ added: "A", deleted: "D", modified: "M" }[file.change.kind] ?? file.change.kind} ${named(file.path)}` }), file.change.flagged && el("span", { className: "warn", textContent: ` ${file.change.flagged}` })))),
     masked.length > 0 && el("p", { className: "warn", textContent: `hidden here, and in the files: ${masked.join(", ")}` }),
-    may("approve") && el("div", { className: "bar" }, apply, button("Discard all", async () => { if (confirm("Throw these changes away? The folder stays as it is.")) await decide("discard", () => ({}))(); })), clash, told);
+    may("approve") && el("div", { className: "bar" }, apply, some, button("Discard all", async () => { if (sure()) await decide("discard", () => ({}))(); })), clash, told,
+    may("approve") && takeBack(applied, decide));
   const draw = () => box.replaceChildren(
     el("h2", { textContent: "Review" }), button(sideBySide ? "In line" : "Side by side", () => { sideBySide = !sideBySide; draw(); }),
     ...ordered.map((file) => {
       const { change } = file, words = change.refused ?? change.flagged;
       const comment = may("run") && ((line, at) => note(file.path, line, at, comments, ask));
-      return el("details", { className: "file", open: files.length < 30 }, el("summary", {}, el("span", { className: "mono", textContent: file.path }), ` ${change.kind} +${change.added_lines} −${change.removed_lines}`, words && el("span", { className: "warn", textContent: ` ${words}` })),
+      return el("details", { className: "file", open: files.length < 30 }, el("summary", {}, el("span", { className: "mono", textContent: named(file.path) }), ` ${change.kind} +${change.added_lines} −${change.removed_lines}`, words && el("span", { className: "warn", textContent: ` ${words}` })),
         el("div", { className: "bar" }, may("approve") && el("label", { className: "row" }, picked.get(file.path), " apply this file"),
           !change.binary && ["added", "modified"].includes(change.kind) && el("a", { href: `${path}/files/${file.path.split("/").map(encodeURIComponent).join("/")}`, target: "_blank", rel: "noopener", textContent: "whole file", data: { "aria-label": `whole file ${file.path}` } })),
         change.binary ? el("p", { textContent: `binary, ${change.size} bytes` }) : file.patch ? diffTable(file.patch, { file, comment }) : el("p", { textContent: change.entry }));
     }));
   draw();
   view.steps.after(box);
+}
+
+// What is in the folder now, to be taken back file by file.
+function takeBack(applied, decide) {
+  const rows = applied.map((name) => [name, el("input", { type: "checkbox", checked: true, data: { "aria-label": `undo ${name}` } })]);
+  const chosen = () => rows.filter(([, box]) => box.checked).map(([name]) => name);
+  const undo = button("", decide("undo", () => (chosen().length === rows.length ? {} : { paths: chosen() })));
+  const count = () => { undo.textContent = `Undo ${chosen().length} of ${many(rows.length, "file")}`; undo.disabled = !chosen().length; };
+  for (const [, box] of rows) box.onchange = count;
+  count();
+  return rows.length > 0 && el("section", { data: { "aria-label": "Applied" } }, el("h3", { textContent: "In the folder" }),
+    el("ul", { className: "plain" }, rows.map(([name, box]) => el("li", {}, el("label", { className: "row" }, box, el("span", { className: "mono", textContent: ` ${named(name)}` }))))), undo);
 }
 
 function note(path, line, at, comments, changed) {

@@ -1,5 +1,5 @@
 // One run: its steps as they come, what it asks, what it may do, what it changed.
-import { button, el, events, form, get, head, list, many, post, put, say, size, status, time } from "./common.js";
+import { button, el, events, form, get, head, list, many, named, plain, post, put, say, size, status, time } from "./common.js";
 import { diffTable, review } from "./review.js";
 import { windowed } from "./windowed.js";
 
@@ -41,6 +41,11 @@ export async function watch(main, id, mine, signal, step) {
     controls(view);
     await questions(view, signal);
   };
+  if (["running", "asking", "paused"].includes(run.status)) {
+    const look = button("Show the changes so far", async () => { await review({ ...view, may: () => false, changed: sofar }, signal); look.textContent = "Look again"; });
+    const sofar = el("div");
+    changed.append(sofar, look);
+  }
   const timer = setInterval(() => refresh().catch(say), 1000);
   signal.addEventListener("abort", () => clearInterval(timer));
   await refresh();
@@ -122,9 +127,9 @@ function question(path, may, one) {
 
 function wanted(action) {
   if (action.tool === "shell") return el("pre", { textContent: `$ ${action.command}` });
-  if (action.tool === "write_file") return el("div", {}, el("p", { textContent: `write ${action.path}` }), folded(action.content));
-  if (action.tool === "edit_file") return el("div", {}, el("p", { textContent: `edit ${action.path}` }), diffTable([...lines(action.old, "-"), ...lines(action.new, "+")].join("\n")));
-  if (action.tool === "read_file") return el("p", { textContent: `read ${action.path}${action.start ? ` from line ${action.start}` : ""}` });
+  if (action.tool === "write_file") return el("div", {}, el("p", { textContent: `write ${named(action.path)}` }), folded(action.content));
+  if (action.tool === "edit_file") return el("div", {}, el("p", { textContent: `edit ${named(action.path)}` }), diffTable([...lines(action.old, "-"), ...lines(action.new, "+")].join("\n")));
+  if (action.tool === "read_file") return el("p", { textContent: `read ${named(action.path)}${action.start ? ` from line ${action.start}` : ""}` });
   if (action.tool === "finish") return el("p", { textContent: action.answer });
   if (action.tool === "ask_user") return el("p", { textContent: action.question });
   if (action.tool === "tool_call") return el("div", {}, el("p", { textContent: action.name }), folded(JSON.stringify(action.arguments, null, 2)));
@@ -138,7 +143,7 @@ function folded(text, props = {}) {
   const rows = text.split("\n");
   const shown = el("pre", { className: "out", textContent: rows.slice(0, FOLD).join("\n").slice(0, 20_000), ...props, data: { tabindex: "0" } });
   if (rows.length <= FOLD && text.length <= 20_000) return shown;
-  const more = button(`Show all ${many(rows.length, "line")}`, () => { shown.textContent = text; more.remove(); });
+  const more = button(`Show all ${many(rows.length, "line")}`, () => { shown.textContent = plain(text); more.remove(); });
   return el("div", {}, shown, more);
 }
 
@@ -172,7 +177,7 @@ function shownAs(view, event) {
     if (!current) return null;
     current.kept = (current.kept + event.text).slice(-40_000);
     current.live.hidden = false;
-    current.live.textContent = current.kept.split("\n").slice(-FOLD * 2).join("\n");
+    current.live.textContent = plain(current.kept.split("\n").slice(-FOLD * 2).join("\n"));
     current.live.scrollTop = current.live.scrollHeight;
     return null;
   }
@@ -221,9 +226,9 @@ function shownAs(view, event) {
   if (type === "answer_unreadable") return note(`answer not understood: ${event.message}`, "warn");
   if (type === "paused") return note(`${event.said ? `${event.said} · ` : ""}waited ${Math.round(event.duration_s)} s`);
   if (type === "run_finished") return step(() => el("p", {}, el("b", { textContent: event.status }), ` · ${event.reason}${event.detail ? `: ${event.detail}` : ""} · ${many(event.turns, "turn")} · ${many(event.changes.length, "file")} changed`), () => event.changed_tests.length > 0 && el("p", { className: "warn", textContent: `tests were changed: ${event.changed_tests.join(", ")}` }));
-  if (type === "changes_applied") return note(`applied: ${event.paths.join(", ")}`);
-  if (type === "changes_undone") return note(`undone: ${event.paths.join(", ")}`);
-  if (type === "changes_discarded") return note("discarded");
+  if (type === "changes_applied") return note(`applied: ${event.paths.map(named).join(", ")}`);
+  if (type === "changes_undone") return note(`undone: ${event.paths.map(named).join(", ")}`);
+  if (type === "changes_discarded") return note(`discarded${event.paths?.length ? `: ${event.paths.map(named).join(", ")}` : ""}`);
   if (["checkpoint", "model_started", "tools_ready", "programs_started"].includes(type)) return null;
   return step(() => el("details", {}, el("summary", { textContent: type.replaceAll("_", " ") }), el("pre", { textContent: JSON.stringify(event, null, 2) })));
 }

@@ -1,0 +1,1 @@
+"""Evaluation sets: what is read from packages that others publish, and nothing of it kept here."""
