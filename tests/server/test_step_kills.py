@@ -69,12 +69,12 @@ def undisturbed() -> tuple[Counter[str], Counter[str]]:
             stage.end()
 
 
-def killed_at(stage: Stage, step: str, time: int, token: str) -> Reader:
+def killed_at(stage: Stage, step: str, time: int, token: str, body: dict[str, str]) -> Reader:
     """What a reader had when the server was killed."""
     stage.program = aimed(step, time)
     process = stage.serve()
     with stage.client(token) as client:
-        reader = Reader(client, asked(stage))
+        reader = Reader(client, body)
         thread = threading.Thread(target=reader.read)
         thread.start()
         while (found := os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG))[0] == 0:
@@ -91,13 +91,13 @@ def killed_at(stage: Stage, step: str, time: int, token: str) -> Reader:
 def check(stage: Stage, step: str, number: int) -> None:
     before, after = undisturbed()
     assert after[step] > before[step], f"no run comes to {step}"
-    token = stage.token("t")
+    token, body = stage.token("t"), asked(stage)
     time = before[step] + (after[step] - before[step]) * number // (TIMES + 1)
-    reader = killed_at(stage, step, time, token)
+    reader = killed_at(stage, step, time, token, body)
     seen = [one for one in reader.seen if one.id is not None]
     stage.serve("--resume-on-start")
     with stage.client(token) as client:
-        again = client.post("/v1/runs", json=asked(stage), headers=HEADERS)
+        again = client.post("/v1/runs", json=body, headers=HEADERS)
         run = again.json()["id"]
         assert again.status_code == 200 or not reader.run
         assert reader.run in ("", run)

@@ -214,7 +214,7 @@ class _Build:
             raise UsageError("--attach shows an image beside a task, and none is given", 'stockade run -c "..."')
         plan = await self._plan(self.spec.tool, started.policy, again=True)
         if objects.sandbox is None:
-            sandbox, names, restore = await sandbox_again(record.history, state, self.on_progress)
+            sandbox, names, restore = await sandbox_again(record, state, self.on_progress)
         else:
             sandbox = objects.sandbox[0]
             names, restore = last_snapshots(state, len(sandbox.layers)), None

@@ -252,12 +252,12 @@ def _to_snapshots(
 
 
 async def sandbox_again(
-    history: Sequence[RunEvent], state: RunState, on_progress: OnProgress | None
+    record: Recorded, state: RunState, on_progress: OnProgress | None
 ) -> tuple[Sandbox, tuple[str | None, ...], Callable[[], None] | None]:
     """On the layers that the run has; on new ones where they were applied or thrown away. With the snapshots that its
     files are at, and what brings them there (blocks).
     """
-    started = first_event(history)
+    started, history = record.started, record.history
     base, policy, backend = run_dir(started.run_id), started.policy, started.sandbox
     if is_far(backend, policy):  # its folders are not here, and written directly
         return await prepare_sandbox(policy, backend, base, on_progress), (), None
