@@ -15,7 +15,8 @@ from tests.tiers import tiers
 
 # A shell's background job ignores Ctrl-C, and so would every command that the tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
+# Where Python is told to keep no bytecode, each of the thousands of commands compiles all its modules.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 PROVIDERS = (
     "STOCKADE_",
