@@ -221,6 +221,19 @@ def test_a_resumed_run_hides_what_it_hid_before(stage: Stage, monkeypatch: pytes
     assert "the run hid the value of LOGIN, which is not on record" in refused.err
 
 
+def test_a_resumed_run_has_the_value_that_it_had(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGIN", VALUE)
+    look = say("shell", command="echo ${#LOGIN} letters")
+    hidden = ("--env", "LOGIN", "--redact", "LOGIN")
+    begun = stage.run(look, look, DONE, flags=(*hidden, "--max-turns", "1", "--no-input"))
+    assert begun.status == 3, begun.err
+    went_on = stage.call("runs", "resume", "--max-turns", "5", "--no-input")
+    assert went_on.status == 0, went_on.err
+    shown = stage.call("runs", "show", "--full")
+    assert shown.out.count(f"{len(VALUE)} letters") == 2
+    assert_hidden(begun.err, went_on.err, shown.out)
+
+
 def test_the_model_does_not_see_the_value(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the model is asked is folded from the record: the same redacted events."""
     monkeypatch.setenv("LOGIN", VALUE)
