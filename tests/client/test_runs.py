@@ -159,8 +159,9 @@ def test_what_a_run_made_comes_home_byte_for_byte(stage: Stage, client: Client, 
     for path in ("key", "link"):
         with pytest.raises(RequestRefused):
             run.read_bytes(path)
+    assert run.read_bytes("data.csv") == b"a\n"
     with pytest.raises(NotFound):
-        run.read_bytes("data.csv")
+        run.read_bytes("nothing")
 
 
 def test_a_server_that_always_begins_anew_and_breaks_off_is_an_error_in_the_end() -> None:

@@ -67,6 +67,9 @@ def test_a_conflict_is_merged_or_overwritten(user: User) -> None:
         page = user.open(run)
         page.get_by_role("button", name="Apply 1 of 1 file").click()
         expect(page.get_by_label("Conflict")).to_contain_text("data.csv")
+        since = page.get_by_label("Conflict").locator(".diff")
+        expect(since.locator(".minus")).to_have_count(1)
+        expect(since.locator(".plus")).to_contain_text("nine" if "nine" in host else "nought")
         assert (user.folder(run) / "data.csv").read_text() == host
         page.get_by_role("button", name=how).click()
         expect(page.get_by_role("status")).to_contain_text("1 file applied")
@@ -117,6 +120,34 @@ def test_a_file_is_opened_whole_and_as_text(user: User) -> None:
     expect(file.locator("body")).to_have_text(EVIL)
     assert file.title() != "mine"
     assert file.evaluate("document.contentType") == "text/plain"
+
+
+def test_the_files_of_the_sandbox_are_looked_through(user: User) -> None:
+    odd = "<script>document.title = `mine`<script>"
+    command = f"mkdir -p sub/deep empty; echo inside > sub/deep/f; ln -s /etc/passwd link; echo x > '{odd}'"
+    run = user.run(say("shell", command=command), "done", data=TEN)
+    until(user.client, run, "end")
+    page = user.open(run)
+    files = page.locator(".files")
+    expect(files.locator("li")).to_have_count(0)
+    for name in ("Files of the sandbox", "sub/", "deep/", "empty/"):
+        files.get_by_text(name, exact=True).click()
+    expect(files).to_contain_text("link -> /etc/passwd")
+    expect(files).to_contain_text("data.csv 20 bytes")
+    expect(files).to_contain_text(odd)
+    expect(files.locator("li", has_text="empty/")).to_contain_text("empty")
+    assert page.title() != "mine"
+    for name, text in (("sub/deep/f", "inside"), ("data.csv", TEN.split()[0])):
+        with user.context.expect_page() as opened:
+            files.get_by_role("link", name=f"whole file {name}").click()
+        expect(opened.value.locator("body")).to_contain_text(text)
+
+
+def test_the_models_are_named_with_their_state(user: User) -> None:
+    page = user.page
+    page.goto(f"{user.stage.url}/#/server")
+    expect(page.locator("main")).to_contain_text("nothing is known of it before it is asked")
+    expect(page.locator("main")).not_to_contain_text("asked …")
 
 
 def test_whoever_waits_is_named_on_every_screen(user: User) -> None:

@@ -81,7 +81,7 @@ async def test_signals_jobs_and_statuses_are_as_ever(tmp_path: Path) -> None:
     async with traced(tmp_path) as box:
         done = await box.exec(["python3", "-c", SIGNALS], timeout_s=60)
         assert done.stdout.decode().split() == ["handled", "True", "True", "True", "True", "9", "11"], done.stderr
-        jobs = await box.exec(["bash", "-c", "set -m; (exit 3) & fg; echo $?; timeout 0.2 sleep 60; echo $?"])
+        jobs = await box.exec(["bash", "-c", "set -m; (sleep 1; exit 3) & fg; echo $?; timeout 0.2 sleep 9; echo $?"])
         assert jobs.stdout.decode().split()[-2:] == ["3", "124"]
         late = await box.run("sleep 60", timeout_s=0.5)
         assert (late.exit_code, late.timed_out) == (124, True)

@@ -117,17 +117,15 @@ def frozen(guard: int) -> Iterator[None]:
     """Inside, all below `guard` stands still but the first process of each pid namespace, which is the agent. What was
     stopped before stays so after. TimeoutError when it does not come to rest. Blocks.
     """
-    ours, known, deadline = dict[int, int | None](), set[int](), time.monotonic() + _FREEZE_S
+    ours, deadline = dict[int, int | None](), time.monotonic() + _FREEZE_S
     try:
         while True:
             below = [pid for pid in descendants(guard) if pid != guard and pids_of(pid)[-1:] != [1]]
-            new = [pid for pid in below if pid not in known]
-            for pid in new:
-                known.add(pid)
-                if not _is_stopped(pid):
-                    ours[pid] = start_time(pid)
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGSTOP)
+            new = [pid for pid in below if pid not in ours and not _is_stopped(pid)]
+            for pid in new:  # also one that looked stopped before: its guard was slow
+                ours[pid] = start_time(pid)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
             if not new and all(_rests(pid) for pid in below):
                 break
             if time.monotonic() > deadline:

@@ -57,7 +57,7 @@ class _UpperLayer:
                 continue
             marks = self._marks.of(path, node)
             below = self._host.node(path) if over else None
-            if _is_whiteout(node, marks):
+            if is_whiteout(node, marks):
                 self._gone(path, below)
                 continue
             node = _with_trouble(path, node, marks)
@@ -66,7 +66,7 @@ class _UpperLayer:
                 self._gone_below(path, below)
             elif not node.trouble:
                 is_folder = below is not None and below.kind == "directory"
-                hides = opaque or marks.get("opaque") == _YES
+                hides = opaque or is_opaque(marks)
                 self._visit(path, over=is_folder, opaque=hides)
         if over and opaque:
             for name in sorted(set(self._host.names(folder)) - set(names)):
@@ -85,7 +85,13 @@ class _UpperLayer:
                 self._gone(child, self._host.node(child))
 
 
-def _is_whiteout(node: Node, marks: dict[str, str]) -> bool:
+def is_opaque(marks: dict[str, str]) -> bool:
+    """Whether nothing of the host shows through a folder."""
+    return marks.get("opaque") == _YES
+
+
+def is_whiteout(node: Node, marks: dict[str, str]) -> bool:
+    """Whether an entry stands for a deletion."""
     if stat.S_ISCHR(node.stat.st_mode):
         return node.stat.st_rdev == 0
     return node.kind == "file" and node.size == 0 and "whiteout" in marks

@@ -126,6 +126,7 @@ class Run(Twin[AsyncRun]):
     resume = blocking(AsyncRun.resume)
     cancel = blocking(AsyncRun.cancel)
     diff = blocking(AsyncRun.diff)
+    files = blocking(AsyncRun.files)
     read_file = blocking(AsyncRun.read_file)
     read_bytes = blocking(AsyncRun.read_bytes)
     apply = blocking(AsyncRun.apply)

@@ -26,6 +26,7 @@ from stockade.server.models import (
     Asked,
     Decided,
     Diff,
+    FileList,
     Output,
     Run,
     RunLine,
@@ -286,16 +287,20 @@ class AsyncRun:
         found = await self._asked(Run, "POST", "/rewind", json={"turn": turn, "task": task})
         return self.client.attach(found.id)
 
-    async def diff(self) -> Diff:
-        """What is still to be decided on."""
-        return await self._asked(Diff, "GET", "/diff")
+    async def diff(self, *, host: bool = False) -> Diff:
+        """What is still to be decided on. `host`: what else than the run changed in the folder, of the same files."""
+        return await self._asked(Diff, "GET", "/diff?host=true" if host else "/diff")
+
+    async def files(self, folder: str = "") -> FileList:
+        """What is in a folder as the bot sees it, changed or not."""
+        return await self._asked(FileList, "GET", f"/files?folder={quote(folder, safe='')}")
 
     async def read_file(self, path: str) -> str:
-        """A changed file as the run made it; secrets are masked in it."""
+        """A file as the run sees it; secrets are masked in it."""
         return (await self.client.connection.ask("GET", f"{self._at}/files/{quote(path)}")).text
 
     async def read_bytes(self, path: str) -> bytes:
-        """A changed file exactly as the run made it, of up to 64 MiB, whatever it holds; so what a run made of an
+        """A file exactly as the run sees it, of up to 64 MiB, whatever it holds; so what a run made of an
         `upload` comes home. RequestRefused where a secret is in it, or it is no file.
         """
         return (

@@ -17,17 +17,14 @@ from stockade.core.events import RunEvent, RunFinished, RunStarted
 from stockade.core.ports import RunStore
 from stockade.run_lock import status_now
 from stockade.runtime import bots
+from stockade.runtime.model_state import ModelState, model_state
 from stockade.runtime.tools import known_tools
 from stockade.server.batching import Batches
 from stockade.server.bounds import Rate
-from stockade.server.deciding import decide, look
 from stockade.server.models import (
     RUNS_A_PAGE,
     Approval,
     Asked,
-    Chosen,
-    Decided,
-    Diff,
     Login,
     Message,
     NewRun,
@@ -42,8 +39,8 @@ from stockade.server.models import (
     Upload,
     Who,
 )
-from stockade.server.openapi import EVENT, OCTETS, RAW, TAG, TAR, errors
-from stockade.server.runs import OWNER, Runs
+from stockade.server.openapi import EVENT, TAR, errors
+from stockade.server.runs import OWNER, NotFound, Runs
 from stockade.server.tokens import SESSION_S, Scope, Token, Tokens
 from stockade.server.uploads import Uploads
 from stockade_sandbox.doctor.probe import probe
@@ -122,7 +119,6 @@ Reads = Annotated[Token, needs("read")]
 Starts = Annotated[Token, needs("run")]
 Approves = Annotated[Token, needs("approve")]
 Admin = Annotated[Token, needs("admin")]
-IfMatch = Annotated[str | None, Header()]
 open_to_all, api = APIRouter(responses=errors("default")), APIRouter(prefix="/v1", responses=OF_TOKEN)
 of_run = APIRouter(prefix="/runs/{run}", responses=errors(404))
 
@@ -365,53 +361,6 @@ async def cancel(run: str, here: Here, token: Starts) -> Run:
     return await _run(here.runs, run)
 
 
-@of_run.get("/diff", responses={200: {"headers": TAG}, **DECIDING})
-async def diff(run: str, response: Response, here: Here, token: Reads, colours: bool = False) -> Diff:
-    """What is still to be decided on, or has changed so far; the ETag of the answer is what an apply means."""
-    await here.runs.of(token, run)
-    view = await here.runs.view(run)
-    found = await look(here.runs, run, lambda work: work.diff(view, colours=colours))
-    response.headers["ETag"] = f'"{found.etag}"'
-    return found
-
-
-@of_run.get("/files/{path:path}", response_class=PlainTextResponse, responses={**DECIDING, 200: RAW})
-async def file(run: str, path: str, here: Here, token: Reads, raw: bool = False) -> Response:
-    """A file as the run made it, as plain text whatever it is; what is hidden is masked in it. `raw`: its bytes, of up
-    to 64 MiB; 422 where something would be masked.
-    """
-    await here.runs.of(token, run)
-    view = await here.runs.view(run)
-    data = await look(here.runs, run, lambda work: work.file(path, view, raw=raw))
-    return Response(data, media_type=OCTETS) if raw else PlainTextResponse(data.decode(errors="replace"))
-
-
-@of_run.post("/apply", responses={**DECIDING, **errors(412, 428)})
-async def apply(run: str, chosen: Chosen, here: Here, token: Approves, if_match: IfMatch = None) -> Decided:
-    """Into the folder; again, where it was undone. 412 when the changes are not those of If-Match."""
-    await here.runs.of(token, run)
-    return await decide(here.runs, run, lambda work: work.apply(_etag(if_match), chosen))
-
-
-@of_run.post("/undo", responses=DECIDING)
-async def undo(run: str, chosen: Chosen, here: Here, token: Approves) -> Decided:
-    """What was applied is taken back, all or what is at `paths`; what was edited since stays, unless `force`."""
-    await here.runs.of(token, run)
-    return await decide(here.runs, run, lambda work: work.undo(chosen.paths, force=chosen.force))
-
-
-@of_run.post("/discard", responses={**DECIDING, **errors(412)})
-async def discard(
-    run: str, here: Here, token: Approves, chosen: Chosen | None = None, if_match: IfMatch = None
-) -> Decided:
-    """The changes are thrown away, all or what is at `paths`; the folder stays as it is, and the run goes on without
-    them. 412 when they are not those of If-Match.
-    """
-    await here.runs.of(token, run)
-    only = None if chosen is None else chosen.paths
-    return await decide(here.runs, run, lambda work: work.discard(_etag(if_match), only))
-
-
 @api.get("/bots")
 async def list_bots(_: Reads) -> list[str]:
     """Names that a run may have as `bot`."""
@@ -437,11 +386,15 @@ async def list_models(here: Here, _: Reads) -> list[str]:
     return [runs.options.model, *sorted(runs.models - {runs.options.model})]
 
 
+@api.get("/models/{name:path}", responses=errors(404))
+async def show_model(name: str, here: Here, _: Reads) -> ModelState:
+    """Whether one of them would answer now; nothing is started for it. A server that it runs on is asked."""
+    if name not in {here.runs.options.model, *here.runs.models}:
+        raise NotFound(f"this server offers no model {name}", "GET /v1/models names them")
+    return await model_state(name)
+
+
 api.include_router(of_run)
-
-
-def _etag(if_match: str | None) -> str | None:
-    return if_match.strip().removeprefix("W/").strip('"') if if_match is not None else None
 
 
 def _live_state(runs: Runs, run_id: str) -> State | None:

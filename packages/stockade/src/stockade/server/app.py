@@ -27,6 +27,7 @@ from stockade.server.live import Conflicting
 from stockade.server.openapi import Described
 from stockade.server.page import page
 from stockade.server.query import queries
+from stockade.server.reviewing import review
 from stockade.server.runs import NotFound, say
 from stockade.server.sandboxes import Sandboxes
 from stockade_sandbox.errors import ReviewOutdated
@@ -51,6 +52,7 @@ def make_app(served: Served, names: frozenset[str], sandboxes: Sandboxes) -> Any
     app.state.served = served
     app.include_router(open_to_all)
     app.include_router(api)
+    app.include_router(review)
     app.include_router(batches)
     app.include_router(page)
     app.include_router(queries)

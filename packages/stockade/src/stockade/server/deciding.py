@@ -22,10 +22,14 @@ from stockade.runtime import sandboxes
 from stockade.runtime.resume import bring_back
 from stockade.server.colouring import coloured
 from stockade.server.live import Conflicting
-from stockade.server.models import Chosen, Decided, Diff, DiffFile
+from stockade.server.models import Chosen, Decided, Diff, DiffFile, FileEntry, FileList
 from stockade.server.runs import NotFound, Runs
 from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.overlay.safe_fs import encode_path
+from stockade_sandbox.overlay import HostSide, listing
+from stockade_sandbox.overlay.diff import TEXT_BYTES, is_binary
+from stockade_sandbox.overlay.safe_fs import LARGE, decode_path, encode_path, join
+from stockade_sandbox.policy import WORKSPACE
+from stockade_sandbox.port import Differ
 from stockade_sandbox.results import Decision, FolderLayer, Moved, shown_path
 
 T = TypeVar("T")
@@ -57,38 +61,84 @@ class Changes:
 
     def diff(self, view: View, *, colours: bool = False) -> Diff:
         """What is still to be decided on. UsageError where a secret in it could not be masked."""
-        work, names, files = self._pending(), dict[str, None](), list[DiffFile]()
+        work = self._pending()
+        files, names = self._shown(self._reviewer, work, view, colours=colours)
+        applied, undone = changes.applied_and_undone(self._events)
+        return Diff(
+            etag=self._etag(work), files=files, masked=names, applied=tuple(sorted(applied)[:MAX_FILES]),
+            undone=() if work else tuple(sorted(undone)[:MAX_FILES]),
+        )  # fmt: skip
+
+    def host_diff(self, view: View) -> Diff:
+        """What else than the run changed in the folder, of what the run changed too."""
+        host, work = HostSide(), self._pending()
+        files, names = self._shown(host, changes.pending(host, self._layers), view)
+        return Diff(etag=self._etag(work), files=files, masked=names)
+
+    def _shown(
+        self, differ: Differ, work: Iterable[Pending], view: View, *, colours: bool = False
+    ) -> tuple[tuple[DiffFile, ...], tuple[str, ...]]:
+        """Files with what is hidden masked, and the names of that."""
+        names, files = dict[str, None](), list[DiffFile]()
         view.check_files()
         for one in work:
-            renames = self._reviewer.renames(one.layer, one.changes)
+            renames = differ.renames(one.layer, one.changes)
             for change in one.changes[: MAX_FILES - len(files)]:
-                patch = self._reviewer.unified_diff(one.layer, change, renames.get(change.path))
+                patch = differ.unified_diff(one.layer, change, renames.get(change.path))
                 names |= dict.fromkeys(view.redactor.names(patch))
                 path = shown_path(one.layer.inside, change.path)
                 shown = view.redactor.text(patch)[:MAX_PATCH]
                 pieces = coloured(path, shown) if colours else None
                 files.append(DiffFile(path=path, folder=one.layer.host, change=change, patch=shown, colours=pieces))
-        applied, undone = changes.applied_and_undone(self._events)
-        return Diff(
-            etag=self._etag(work), files=tuple(files), masked=tuple(names), applied=tuple(sorted(applied)[:MAX_FILES]),
-            undone=() if work else tuple(sorted(undone)[:MAX_FILES]),
-        )  # fmt: skip
+        return tuple(files), tuple(names)
 
     def file(self, path: str, view: View, *, raw: bool = False) -> bytes:
-        """What the run made of a changed file, with its secrets masked. `raw`: exactly that, whatever it is; UsageError
-        where a secret is in it. NotFound for any other file.
+        """A file as the run sees it, with its secrets masked. `raw`: exactly that, whatever it is; UsageError where a
+        secret is in it. NotFound where there is no file.
         """
         view.check_files()
-        for one in self._pending():
-            for change in one.changes:
-                if shown_path(one.layer.inside, change.path) == encode_path(path):
-                    if (data := self._reviewer.content(one.layer, change, raw=raw)) is None:
-                        raise UsageError(f"{path} is no text that can be shown", "GET .../diff says what it is")
-                    masked = view.redactor.raw(data)
-                    if raw and masked != data:
-                        raise UsageError(f"{path} holds a secret, and is not sent", "apply it at the server")
-                    return masked
-        raise NotFound(f"the run changed no {path}", "GET .../diff names the files")
+        if (data := self._content(path)) is None:
+            raise NotFound(f"there is no file {path} of at most {LARGE >> 20} MiB", "GET .../files lists them")
+        masked = view.redactor.raw(data)
+        if raw:
+            if masked != data:
+                raise UsageError(f"{path} holds a secret, and is not sent", "apply it at the server")
+        elif is_binary(data) or len(data) > TEXT_BYTES:
+            raise UsageError(f"{path} is no text that can be shown", "with ?raw=true its bytes are sent")
+        return masked
+
+    def _content(self, path: str) -> bytes | None:
+        layer, below = self._place(path)
+        return listing.read_file(layer, below, LARGE) if layer is not None and below else None
+
+    def files(self, folder: str) -> FileList:
+        """NotFound where it is no folder."""
+        layer, below = self._place(folder)
+        found = listing.list_folder(layer, below) if layer is not None else None
+        at = (
+            encode_path(below)
+            if layer is None or layer.inside == WORKSPACE
+            else shown_path(layer.inside, encode_path(below))
+        )
+        others = [one.inside for one in self._layers if one.inside != WORKSPACE] if folder in ("", ".") else []
+        if found is None and not others:
+            raise NotFound(f"there is no folder {folder or WORKSPACE}", "GET .../files names them, from the first on")
+        entries = [FileEntry(path=inside, kind="directory") for inside in others]
+        entries += [
+            FileEntry(path=join(at.rstrip("/"), one.name), kind=one.kind, size=one.size, target=one.target)
+            for one in found or ()
+        ]
+        return FileList(entries=tuple(entries[:MAX_FILES]), left_out=max(0, len(entries) - MAX_FILES))
+
+    def _place(self, path: str) -> tuple[FolderLayer | None, str]:
+        """The folder of the sandbox that a path is in, and where in it, as the file system spells it. None: in none."""
+        if self._put is not None:
+            self._settle()
+        clean = os.path.normpath(os.path.join(WORKSPACE, decode_path(path)))
+        for layer in sorted(self._layers, key=lambda one: len(one.inside), reverse=True):
+            if clean == layer.inside or clean.startswith(f"{layer.inside}/"):
+                return layer, clean[len(layer.inside) + 1 :]
+        return None, ""
 
     def apply(self, etag: str | None, chosen: Chosen) -> Decided:
         """Outdated when `etag` is not that of the changes now; `*` is any. Unmatched for none at all."""
@@ -118,7 +168,7 @@ class Changes:
     def undo(self, paths: Iterable[str] | None, *, force: bool) -> Decided:
         """All, or what is at these paths and below. What was edited since stays, unless `force`."""
         self._settle()
-        only = None if paths is None else changes.applied_at(self._events, map(encode_path, paths))
+        only = None if paths is None else changes.applied_at(self._events, map(_recorded, paths))
         return self._moved(
             changes.move(self._reviewer, self._layers, back=True, only=only, force=force, record=self._decision)
         )
@@ -130,7 +180,7 @@ class Changes:
         work = self._pending()
         if etag not in (None, "*", self._etag(work)):
             raise Outdated("the changes are not those of that ETag any more", "look at GET .../diff again")
-        paths = changes.thrown_away(self._reviewer, work, None if only is None else map(encode_path, only))
+        paths = changes.thrown_away(self._reviewer, work, None if only is None else map(_recorded, only))
         changes.throw_away(self._reviewer, self._layers, work, paths, self._record)
         cleanup(self._run_id)
         return Decided(paths=paths)
@@ -164,7 +214,7 @@ class Changes:
 
     def _only(self, work: list[Pending], paths: Iterable[str]) -> list[Pending]:
         """What is at these paths and below, with what it lies in and the old name of what was renamed."""
-        wanted, hit, result = {encode_path(os.path.normpath(path)) for path in paths}, set[str](), list[Pending]()
+        wanted, hit, result = {_recorded(os.path.normpath(path)) for path in paths}, set[str](), list[Pending]()
         for one in work:
             names = {change.path: shown_path(one.layer.inside, change.path) for change in one.changes}
             mine = {path for path, name in names.items() for way in wanted if _is_at(name, way, hit)}
@@ -176,6 +226,11 @@ class Changes:
         if missing := wanted - hit:
             raise UsageError(f"nothing was changed at {min(missing)}", "paths are as GET .../diff names them")
         return changes.released(result, wanted)
+
+
+def _recorded(path: str) -> str:
+    """A path as a record has it, and as clients name it."""
+    return encode_path(decode_path(path))
 
 
 def _is_at(name: str, way: str, hit: set[str]) -> bool:

@@ -9,7 +9,7 @@ from stockade.core.actions import Action
 from stockade.core.data import Data
 from stockade.core.messages import Usage
 from stockade.server.tokens import Scope
-from stockade_sandbox.results import Change
+from stockade_sandbox.results import Change, EntryKind
 
 Text = Annotated[str, Field(min_length=1, max_length=1_000_000)]
 Name = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")]
@@ -148,6 +148,24 @@ class DiffFile(Wire):
     change: Change
     patch: str
     colours: tuple[tuple[tuple[str, str], ...], ...] | None = None
+
+
+class FileEntry(Wire):
+    """`path` as `GET …/files/{path}` takes it; `size` in bytes, of files; `target` of symlinks, never followed."""
+
+    path: str
+    kind: EntryKind
+    size: int = 0
+    target: str | None = None
+
+
+class FileList(Wire):
+    """Folders first, by name. The first list has the other folders of the sandbox by their places there. `left_out`:
+    how many more there are.
+    """
+
+    entries: tuple[FileEntry, ...]
+    left_out: int = 0
 
 
 class Chosen(Wire):

@@ -85,14 +85,18 @@ async function begin(signal) {
   task.focus();
 }
 
+const MODEL = { loaded: "loaded, answers at once", here: "here, is loaded when it is asked", absent: "not here", unreachable: "its server does not answer", hosted: "elsewhere, asked when a run begins", unknown: "nothing is known of it before it is asked" };
+
 async function server(signal) {
   const [models, bots, tools, mine] = await Promise.all(["/v1/models", "/v1/bots", "/v1/tools", "/v1/token"].map((path) => get(path, signal)));
   const names = (all) => el("ul", {}, all.map((name) => el("li", { textContent: name })));
+  const states = models.map((name) => [name, el("span", { className: "quiet", textContent: "asked …" })]);
   main.replaceChildren(el("h1", { textContent: "Server" }),
     list([["You are", mine.name], ["You may", mine.scopes.join(", ")], ["Runs at once", mine.at_once], ["Cost in all", mine.max_cost === null ? "no limit of yours" : `${mine.max_cost} USD`]]),
     button("Log out", async () => { await post("/logout"); location.hash = "#/login"; }),
-    el("h2", { textContent: "Models" }), names(models), el("h2", { textContent: "Bots" }), names(bots),
+    el("h2", { textContent: "Models" }), el("ul", {}, states.map(([name, state]) => el("li", {}, `${name}: `, state))), el("h2", { textContent: "Bots" }), names(bots),
     el("h2", { textContent: "Tools" }), el("ul", {}, tools.map((tool) => el("li", { textContent: `${tool.name} (${tool.kind}): ${tool.about}` }))));
+  for (const [name, state] of states) get(`/v1/models/${name.split("/").map(encodeURIComponent).join("/")}`, signal).then((told) => { state.textContent = MODEL[told.state] + (told.detail ? ` (${told.detail})` : ""); }).catch(say);
   if (mine.scopes.includes("admin")) {
     const found = el("div");
     main.append(el("h2", { textContent: "What this machine can enforce" }), button("Try it now", async () => {

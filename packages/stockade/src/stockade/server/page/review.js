@@ -1,5 +1,6 @@
 // What a run changed: by file, with comments for the bot; what becomes of it.
 import { button, call, el, form, many, named, post, put, status } from "./common.js";
+import { whole } from "./files.js";
 
 let sideBySide = false;
 
@@ -39,7 +40,9 @@ export async function review(view, signal) {
     try { await decide("apply", () => wanted, { "If-Match": etag })(); } catch (error) {
       if (error.status === 412) await again();
       if (error.status !== 409) throw error;
+      const since = await (await call(`${path}/diff?host=true`, { signal })).json();
       clash.replaceChildren(el("section", { className: "card", data: { "aria-label": "Conflict" } }, el("h3", { textContent: "The folder has changed as well" }), el("p", { textContent: error.detail }),
+        since.files.map((file) => el("details", { className: "file", open: since.files.length < 5 }, el("summary", {}, "In the folder since: ", el("span", { className: "mono", textContent: named(file.path) })), diffTable(file.patch))),
         el("div", { className: "bar" }, retry("Merge both", { merge: true }), retry("Write the bot's over it", { force: true })), el("p", { className: "quiet", textContent: "Nothing has been written. What cannot be merged is left as it is; an undo takes back either." })));
     }
   }, { className: "first" });
@@ -72,7 +75,7 @@ export async function review(view, signal) {
       const comment = may("run") && ((line, at) => note(file.path, line, at, comments, ask));
       return el("details", { className: "file", open: files.length < 30 }, el("summary", {}, el("span", { className: "mono", textContent: named(file.path) }), ` ${change.kind} +${change.added_lines} −${change.removed_lines}`, words && el("span", { className: "warn", textContent: ` ${words}` })),
         el("div", { className: "bar" }, may("approve") && el("label", { className: "row" }, picked.get(file.path), " apply this file"),
-          !change.binary && ["added", "modified"].includes(change.kind) && el("a", { href: `${path}/files/${file.path.split("/").map(encodeURIComponent).join("/")}`, target: "_blank", rel: "noopener", textContent: "whole file", data: { "aria-label": `whole file ${file.path}` } })),
+          !change.binary && ["added", "modified"].includes(change.kind) && whole(path, file.path, "whole file")),
         change.binary ? el("p", { textContent: `binary, ${change.size} bytes` }) : file.patch ? diffTable(file.patch, { file, comment }) : el("p", { textContent: change.entry }));
     }));
   draw();

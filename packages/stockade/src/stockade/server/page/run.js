@@ -1,5 +1,6 @@
 // One run: its steps as they come, what it asks, what it may do, what it changed.
 import { button, el, events, form, get, head, list, many, named, plain, post, put, say, size, status, time } from "./common.js";
+import { files } from "./files.js";
 import { diffTable, review } from "./review.js";
 import { windowed } from "./windowed.js";
 
@@ -26,7 +27,7 @@ export async function watch(main, id, mine, signal, step) {
     el("h1", { textContent: run.task.slice(0, 300) }), el("div", { className: "bar" }, state, bar),
     el("div", { className: "columns" },
       el("details", { className: "outline", open: matchMedia("(min-width: 80rem)").matches }, el("summary", { textContent: "Turns" }), outline),
-      el("div", {}, finder(all, list), steps, follow, asked, may("run") && send), el("aside", {}, changed, facts)));
+      el("div", {}, finder(all, list), steps, follow, asked, may("run") && send), el("aside", {}, changed, files(path, signal), facts)));
   const view = { path, may, steps, asked, facts, changed, bar, state, run, usage: { tokens: 0, cost: 0, turns: 0 }, network: [], turn: 0, next: "", took: 0, current: null, cards: new Map() };
   here.goTo = (step) => {
     const found = all.findLast((item) => item.id <= Number(step.slice(1)));
