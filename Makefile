@@ -78,8 +78,8 @@ test-wasm: $(VENV)/.dev  ## the example tools built in four languages (fetches t
 test-mcp: $(VENV)/.dev  ## MCP servers of npm inside the sandbox, the inspector with `stockade mcp` (fetches them and a node once)
 	$(BIN)/python -m pytest -m toolchain tests/mcp
 
-test-clients: $(VENV)/.dev  ## the wrapped agents and Claude's SDK for real (docs/wrap.md), against a server that plays the model, and Harbor (as root; fetches them once, 2.7 GB on disk)
-	$(BIN)/python -m pytest -m toolchain tests/clients tests/integrations
+test-clients: $(VENV)/.dev  ## the wrapped agents and Claude's SDK for real (docs/wrap.md), an ACP client, against a server that plays the model, and Harbor (as root; fetches them once, 2.7 GB on disk)
+	$(BIN)/python -m pytest -m toolchain tests/clients tests/integrations tests/editors
 
 test-managers: $(VENV)/.dev  ## package managers against local indexes (needs Debian's cargo-web, golang-go, default-jdk-headless; fetches uv and pnpm once)
 	$(BIN)/python -m pytest -m toolchain tests/conformance/test_package_managers.py

@@ -28,6 +28,7 @@ GEMINI = "@google/gemini-cli@0.61.0"
 _MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "x64")
 OPENCODE, GOOSE = f"opencode-linux-{_MACHINE}", f"@aaif/goose-binary-linux-{_MACHINE}"
 OF_THE_MACHINE = (f"{OPENCODE}@1.18.33", f"{GOOSE}@1.52.0")
+ACPX_HOME, ACPX = CACHE / "acpx", "acpx@0.19.1"
 MANAGERS_HOME = CACHE / "managers"
 UV, PNPM = "uv==0.13.9", "pnpm@9.15.9"
 HARBOR_HOME = CACHE / "harbor"
@@ -65,6 +66,16 @@ def clients() -> str:
     packages = CLIENTS_HOME / "node_modules"
     return ":".join(map(str, (CLIENTS_HOME / "venv/bin", packages / ".bin", packages / OPENCODE / "bin",
                               packages / GOOSE / "bin")))  # fmt: skip
+
+
+def acpx() -> Path:
+    """A client of the Agent Client Protocol that somebody else made."""
+    if not _is_ready(ACPX_HOME, (ACPX,)):
+        ACPX_HOME.mkdir(parents=True, exist_ok=True)
+        (ACPX_HOME / "package.json").write_text("{}")
+        _run(ACPX_HOME, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", ACPX)
+        _end(ACPX_HOME, (ACPX,))
+    return ACPX_HOME / "node_modules/.bin/acpx"
 
 
 def harbor() -> Path:
