@@ -54,10 +54,8 @@ def test_a_question_after_long_work_rings_and_what_follows_at_once_does_not(stag
     terminal.type(b"that one\r")
     assert terminal.status() == 0
     assert b"\a" not in terminal.seen
-    assert [(one["event"], one.get("action", {}).get("question")) for one in told(stage.tmp_path / "told")] == [
-        ("asks", "Which?"),
-        ("ended", None),
-    ]
+    heard = {(one["event"], one.get("action", {}).get("question")) for one in told(stage.tmp_path / "told")}
+    assert heard == {("asks", "Which?"), ("ended", None)}  # each by a program of its own, the first may be the slower
 
 
 def test_a_short_one_is_quiet_and_still_tells(stage: Stage) -> None:

@@ -3,8 +3,10 @@
 import json
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from stockade.cli.ui.failures import INTERRUPTED, say, unwrap_exception_group
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.safe import moment, one_line, some
 from stockade.core.errors import StoreFailed, UsageError
+from stockade.fleet import ray
 from stockade.fleet.batch import Plan, Runner, opened
 from stockade.fleet.inspect_log import inspect_log
 from stockade.fleet.known import Known, known
@@ -54,6 +57,7 @@ _SELECTING: flags.Flags = (
 )  # fmt: skip
 DRIVING: flags.Flags = (
     click.option("--parallel", metavar="N|auto", help="Runs at once; auto is what memory, CPU and the model allow."),
+    click.option("--on", metavar="ray[:ADDRESS]", help="Drive the runs on Ray: here, or on the cluster at ADDRESS."),
     click.option("--results", "lines", type=click.Path(path_type=Path), metavar="FILE",
                  help="Where the results go, a line an attempt; by default beside the tasks."),
     click.option("--epochs", type=click.IntRange(1, 1000), metavar="N", help="Each task N times; with --seed, others."),
@@ -110,7 +114,19 @@ def retry(file: Path, *, failed: bool, outcomes: tuple[Outcome, ...], **values: 
 
 def begin(file: Path, values: dict[str, Any], again: frozenset[Outcome] = frozenset()) -> int:
     """What `batch run` does with the values of its flags; the exit status. Those of `again` are done once more."""
-    own = ("parallel", "lines", "limit", "filters", "shuffle", "epochs", "whole_cost", "deadline", "retries", "breaker")
+    own = (
+        "parallel",
+        "lines",
+        "limit",
+        "filters",
+        "shuffle",
+        "epochs",
+        "whole_cost",
+        "deadline",
+        "retries",
+        "breaker",
+        "on",
+    )
     given = {key: values.pop(key, None) for key in own}
     settings = flags.settings({**flags.given(values), "no_folder": True} if not values.get("folder") else values)
     plan = _plan(given, settings, again)
@@ -119,9 +135,11 @@ def begin(file: Path, values: dict[str, Any], again: frozenset[Outcome] = frozen
         say(note)
     store = open_store(settings.options.store)
     try:
-        with opened(file, given["lines"], settings.options, select) as (items, made):
+        with ExitStack() as stack:
+            items, made = stack.enter_context(opened(file, given["lines"], settings.options, select))
             view = _View(settings, made)
-            runner = Runner(items, made, store, plan, view.heard)
+            kind = Runner if given["on"] is None else _on_ray(given["on"], stack, settings, plan, len(items))
+            runner = kind(items, made, store, plan, view.heard)
             view.runner = runner
             before = len(items) - len(runner.waiting)
             if before and not view.silent:
@@ -131,6 +149,16 @@ def begin(file: Path, values: dict[str, Any], again: frozenset[Outcome] = frozen
             return _end(runner, view, interrupt)
     finally:
         anyio.run(store.close)
+
+
+def _on_ray(where: str, stack: ExitStack, settings: Settings, plan: Plan, tasks: int) -> Callable[..., Runner]:
+    """A Runner of the cluster, which is there as long as `stack`."""
+    name, colon, address = where.partition(":")
+    if name != "ray" or (colon and not address):
+        raise UsageError(f"--on: {where!r} is neither ray nor ray:ADDRESS", "--on ray; --on ray:HOST:6379")
+    return partial(
+        ray.RayRunner, stack.enter_context(ray.connected(address, settings.options.store, min(plan.parallel, tasks)))
+    )
 
 
 def _plan(given: dict[str, Any], settings: Settings, again: frozenset[Outcome]) -> Plan:

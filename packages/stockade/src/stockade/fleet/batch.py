@@ -60,7 +60,7 @@ from stockade_sandbox.results import FolderLayer
 
 _BACKOFF_S, _BACKOFF_MAX_S = 1.0, 60.0
 _BYTES_A_RUN = 256 << 20
-_RUNS_A_CPU = 4
+RUNS_A_CPU = 4
 _OURS = ("auto", "embedded/", "gguf/")
 
 
@@ -84,7 +84,7 @@ def auto_parallel(items: Iterable[Item]) -> int:
     """As many as memory and processors allow, and the slots of a model that we serve ourselves."""
     items, memory = list(items), available_bytes()
     bounds: list[int] = [
-        _RUNS_A_CPU * len(os.sched_getaffinity(0)),
+        RUNS_A_CPU * len(os.sched_getaffinity(0)),
         *(() if memory is None else (memory // _BYTES_A_RUN,)),
     ]
     if any(item.spec.model.startswith(_OURS) for item in items):
@@ -244,18 +244,21 @@ class Runner:
 
     async def _attempt(self, running: Running) -> Attempt:
         """To its end, whatever that is; only cancelling gets out."""
-        try:
-            finished = await self._drive(running)
-        except StockadeError as error:
-            finished = await self._failed(running, _reason_of(error), str(error))
-        except Exception as error:  # noqa: BLE001 (of one run; the others go on, and the results say which it was)
-            finished = await self._failed(running, "bug", f"{type(error).__name__}: {error}")
+        finished = await self._driven(running)
         applied, kept = tuple[str, ...](), ""
         with anyio.CancelScope(shield=True):
             if finished.status == "done" or self.plan.discard:
                 applied, kept = await self._decide(running)
             await to_thread.run_sync(_tidy, running.run_id, (await self._facts(running.run_id)).layers)
         return self._line(running, finished, applied, kept)
+
+    async def _driven(self, running: Running) -> RunFinished:
+        try:
+            return await self._drive(running)
+        except StockadeError as error:
+            return await self._failed(running, _reason_of(error), str(error))
+        except Exception as error:  # noqa: BLE001 (of one run; the others go on, and the results say which it was)
+            return await self._failed(running, "bug", f"{type(error).__name__}: {error}")
 
     async def _failed(self, running: Running, reason: Any, detail: str) -> RunFinished:
         """What the record says of its end where it has one; else why it did not begin or broke, on record too."""
@@ -280,14 +283,19 @@ class Runner:
         else:
             if running.run_id:  # killed before its first event
                 await to_thread.run_sync(sandboxes.forget, running.run_id)
-            running.run_id = records.new_run_id()
-            await to_thread.run_sync(self.results.begin, item, running.run_id)
+            else:
+                await self._name(running)
             spec = item.spec.model_copy(update={"objects": Objects(run_id=running.run_id)})
         spec = spec.model_copy(update=bounds)
         with lock(running.run_id, wait=False):
             prepared = await factory.prepare(spec, self.store, partial(self._event, running))
             running.layers = prepared.parts.sandbox.layers
             return await factory.start(prepared)
+
+    async def _name(self, running: Running) -> None:
+        """A new run, on disk as begun."""
+        running.run_id = records.new_run_id()
+        await to_thread.run_sync(self.results.begin, running.item, running.run_id)
 
     def _event(self, running: Running, event: RunEvent) -> None:
         match event:

@@ -1,0 +1,215 @@
+"""Runs of a batch on Ray: each is one of its tasks, on whichever node has room. What a run did is in the record, so a
+task that Ray begins anew, as its worker or node was lost, goes on behind the last event.
+
+The driver keeps nothing of a run but its id, which is on disk before its task is given to Ray.
+"""
+
+import contextlib
+import logging
+import math
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import anyio
+
+from stockade.core.errors import UsageError, to_install
+from stockade.core.events import RunFinished
+from stockade.core.ports import RunStore
+from stockade.fleet.batch import RUNS_A_CPU, Plan, Runner, Running
+from stockade.fleet.results import Attempt, Results, Tried
+from stockade.fleet.tasks import Item
+from stockade.runtime import records
+from stockade_sandbox.results import FolderLayer
+
+_LOOK_S = 0.5
+_CANCEL_S = 60.0
+_CONNECT_S = 10.0
+_OBJECTS_BYTES = 100 << 20
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else loopback is not taken as an address
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a task is given. `allowance` is that of Running, `max_cost` that of Plan."""
+
+    item: Item
+    run_id: str
+    tries: int
+    allowance: float
+    max_cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a task gives back: the end of its run, and what its line in the results wants beside."""
+
+    finished: RunFinished
+    model: str
+    turns: int
+    resumed: bool
+    candidates: dict[str, Tried]
+    layers: tuple[FolderLayer, ...]
+
+
+@contextlib.contextmanager
+def connected(address: str, store: str | None, parallel: int) -> Iterator[Any]:
+    """Inside, this process drives tasks of the cluster at `address`; where that is empty, of one on this machine for it
+    alone, with room for `parallel` runs. UsageError when there is none, or the record is not for all of its machines.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    ray = _ray()
+    how: dict[str, Any] = {"address": address} if address else {
+        "address": "local", "include_dashboard": False, "object_store_memory": _OBJECTS_BYTES,
+        "num_cpus": max(len(os.sched_getaffinity(0)), math.ceil(parallel / RUNS_A_CPU)),
+    }  # fmt: skip
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    try:
+        _check_listens(address)
+        ray.init(**how, log_to_driver=False, configure_logging=False, namespace="stockade")
+    except (ConnectionError, OSError, RuntimeError, ValueError, TimeoutError) as error:
+        where = f"at {address}" if address else "on this machine"
+        words = " ".join(str(error).split())[:300]
+        raise UsageError(
+            f"there is no Ray {where}: {words}", "ray start --head begins one; --on ray:HOST:PORT"
+        ) from None
+    try:
+        machines = {node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+        if machines != {os.uname().nodename} and not (store or "").startswith(("postgres://", "postgresql://")):
+            where = ", ".join(sorted(machines))
+            raise UsageError(f"the cluster is more than this machine ({where}), and the record is a file of this one",
+                             "--store postgresql://USER@HOST/DATABASE")  # fmt: skip
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _check_listens(address: str) -> None:
+    """OSError where nobody does: Ray itself would try for minutes. Of `auto` and `ray://...` it says nothing."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "//" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S).close()
+
+
+def _ray() -> Any:
+    try:
+        import ray  # noqa: PLC0415 (an optional extra)
+    except ImportError:
+        raise UsageError("--on ray needs the package ray", to_install("ray")) from None
+    return ray
+
+
+class RayRunner(Runner):
+    """A Runner whose runs are driven by the workers of a cluster that is `connected`."""
+
+    def __init__(self, ray: Any, *given: Any) -> None:
+        super().__init__(*given)
+        self._ray = ray
+        self._task = ray.remote(num_cpus=1 / RUNS_A_CPU, max_retries=self.plan.retries)(drive)
+        if not self.plan.parallel:
+            self.parallel = max(1, int(ray.cluster_resources().get("CPU", 1) * RUNS_A_CPU))
+
+    async def _driven(self, running: Running) -> RunFinished:
+        running.run_id = self.results.begun(running.item) or ""
+        if not running.run_id:
+            await self._name(running)
+        tries = self.results.tries(running.item)
+        job = Job(running.item, running.run_id, tries, running.allowance, self.plan.max_cost)
+        reference = self._task.remote(job)
+        try:
+            done: Done = await reference
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._stopped(running, reference)
+            raise
+        except self._ray.exceptions.RayError as error:
+            words = str(error).strip().splitlines()
+            return await self._failed(running, "sandbox", f"its worker was lost: {words[0] if words else ''}")
+        return self._told(running, done)
+
+    async def _stopped(self, running: Running, reference: Any) -> None:
+        """The worker closes the run on record, and says so; one that does not in time is ended."""
+        self._ray.cancel(reference, force=False)
+        with contextlib.suppress(self._ray.exceptions.RayError, TimeoutError), anyio.fail_after(_CANCEL_S):
+            self._told(running, await reference)
+            return
+        with contextlib.suppress(ValueError):
+            self._ray.cancel(reference, force=True)
+
+    def _told(self, running: Running, done: Done) -> RunFinished:
+        running.model, running.turns, running.resumed = done.model, done.turns, done.resumed
+        running.candidates, running.layers, running.finished = done.candidates, done.layers, done.finished
+        running.on_record = True
+        return done.finished
+
+
+class _Begun(Results):
+    """Of one run that the driver has begun, and writes the line of."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self.attempts = job, list[Attempt]()
+
+    def begun(self, item: Item) -> str | None:
+        return self._job.run_id
+
+    def tries(self, item: Item) -> int:
+        return self._job.tries
+
+
+class _Worker(Runner):
+    async def to_end(self, running: Running) -> Done:
+        """Also to the end that cancelling is, where the run had begun."""
+        try:
+            finished = await self._driven(running)
+        except anyio.get_cancelled_exc_class():
+            if running.finished is None:
+                raise
+            finished = running.finished
+        return Done(finished, running.model, running.turns, running.resumed, running.candidates, running.layers)
+
+
+def drive(job: Job) -> Done:
+    """The task of a run, in a worker. Cancelled as by Ctrl-C, it closes the run on record."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by Ray, and would be in the sandbox too
+    asked = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: asked.set())
+    try:
+        return anyio.run(_drive, job, asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _drive(job: Job, asked: threading.Event) -> Done:
+    store, item = _store(job.item.spec.store), job.item
+    runner = _Worker((item,), _Begun(job), store, Plan(parallel=1, max_cost=job.max_cost))
+    async with anyio.create_task_group() as looking, anyio.create_task_group() as work:
+        looking.start_soon(_stop_when, asked, work.cancel_scope)
+        while await store.driver(job.run_id) is not None:  # noqa: ASYNC110 (a worker that Ray thinks lost may not be)
+            await anyio.sleep(_LOOK_S)
+        done = await runner.to_end(Running(item, allowance=job.allowance))
+        looking.cancel_scope.cancel()
+        return done
+    raise KeyboardInterrupt  # before it had begun
+
+
+async def _stop_when(asked: threading.Event, scope: anyio.CancelScope) -> None:
+    """A signal to a worker wakes no event loop: it is looked for."""
+    while not asked.is_set():  # noqa: ASYNC110 (the same)
+        await anyio.sleep(_LOOK_S)
+    scope.cancel()
+
+
+@cache
+def _store(address: str | None) -> RunStore:
+    """One of each worker, for all runs that it has, one after the other."""
+    return records.open_store(address)

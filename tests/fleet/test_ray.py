@@ -1,0 +1,158 @@
+"""`stockade batch run --on ray`: real Ray, sandboxes, record; workers, a node, the driver and the database killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stockade_sandbox.processes import descendants, start_time
+from tests.cli.conftest import PATIENCE_S, Stage, interrupt
+from tests.fleet.test_batch import begun, killed_batch, ledger, lines, outcomes
+from tests.support import postgres
+
+ALL = 10
+NAMES = [f"n{number}" for number in range(ALL)]
+
+
+def on_ray(stage: Stage, where: str = "ray") -> tuple[list[str], Path]:
+    """The arguments of a batch of ALL tasks, and where its results are."""
+    return [*killed_batch(stage, ALL), "--on", where], stage.tmp_path / "tasks.results.jsonl"
+
+
+def workers(process: "subprocess.Popen[bytes]") -> list[int]:
+    """The processes of its cluster that drive runs now."""
+    found = list[int]()
+    for pid in descendants(process.pid):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::drive"):
+                found.append(pid)
+    return found
+
+
+def events(stage: Stage, run: str, *flags: str) -> list[dict[str, Any]]:
+    told = stage.call("runs", "export", run, "--format", "jsonl", *flags)
+    assert told.status == 0, told.err
+    return [json.loads(line) for line in told.out.splitlines()]
+
+
+def check_once(stage: Stage, *flags: str) -> None:
+    """Each task has one line, is solved, and its command ran once, or its record says that nobody knows."""
+    found = [one for one in lines(stage) if one["outcome"] == "solved"]
+    assert Counter(one["id"] for one in found) == dict.fromkeys(NAMES, 1)
+    ran = ledger(stage)
+    assert set(ran.values()) == {1}
+    for one in found:
+        told = events(stage, one["run"], *flags)
+        assert [event["status"] for event in told if event["type"] == "run_finished"][-1:] == ["done"]
+        begun = [event["action"]["action"].get("command") for event in told if event["type"] == "action_started"]
+        assert begun.count(f"echo {one['id']} >> ledger") == 1
+        ends = [event["observation"]["kind"] for event in told if event["type"] == "action_finished"]
+        assert one["id"] in ran or "interrupted" in ends, told
+
+
+def test_runs_are_driven_by_workers(stage: Stage) -> None:
+    arguments, _ = on_ray(stage)
+    ended = stage.call(*arguments)
+    assert ended.status == 0, ended.err
+    assert "ray" not in ended.err.replace(str(stage.tmp_path), "")
+    check_once(stage)
+    again = stage.call(*arguments)
+    assert f"{ALL} of {ALL} tasks were done before" in again.err
+
+
+def test_what_a_killed_worker_had_goes_on_elsewhere(stage: Stage) -> None:
+    arguments, results = on_ray(stage)
+    process = stage.start(*arguments)
+    for count in (1, 4):
+        begun(process, results, count)
+        victims = workers(process)
+        assert victims
+        for pid in victims:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    assert process.wait(PATIENCE_S) == 0, process.stderr and process.stderr.read()
+    check_once(stage)
+    assert any(one["resumed"] for one in lines(stage))
+
+
+def test_a_killed_driver_loses_no_run(stage: Stage) -> None:
+    arguments, results = on_ray(stage)
+    process = stage.start(*arguments)
+    begun(process, results, 2)
+    process.send_signal(signal.SIGKILL)
+    process.wait(PATIENCE_S)
+    ended = stage.call(*arguments)
+    assert ended.status == 0, ended.err
+    check_once(stage)
+
+
+def test_ctrl_c_begins_nothing_more_and_then_stops_and_saves(stage: Stage) -> None:
+    arguments, results = on_ray(stage)
+    process = stage.start(*arguments)
+    begun(process, results, 1)
+    interrupt(process)
+    assert process.wait(PATIENCE_S) == 3
+    assert {one["outcome"] for one in lines(stage)} == {"solved"}
+    assert len(lines(stage)) < ALL
+    process = stage.start(*arguments)
+    begun(process, results, len(lines(stage)) + 1)
+    cluster = [(pid, start_time(pid)) for pid in descendants(process.pid) if pid != process.pid]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_S) == 130
+    assert "cancelled" in outcomes(stage).values()
+    assert len(cluster) > 3
+    assert not [pid for pid, began in cluster if began == start_time(pid, zombies=False)]
+    assert stage.call(*arguments).status == 0
+    check_once(stage)
+
+
+@contextmanager
+def two_nodes(stage: Stage) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    program = [sys.executable, "-m", "tests.support.ray_nodes"]
+    with subprocess.Popen(
+        program, env=stage.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    ) as nodes:
+        assert nodes.stdout is not None
+        try:
+            yield nodes.stdout.readline().strip(), nodes
+        finally:
+            assert nodes.stdin is not None
+            nodes.stdin.close()
+            nodes.wait(PATIENCE_S)
+
+
+def test_a_node_and_the_database_are_killed_and_every_run_goes_on(stage: Stage) -> None:
+    with postgres.server() as server, two_nodes(stage) as (address, nodes):
+        record = ("--store", server.new_database())
+        arguments, results = on_ray(stage, f"ray:{address}")
+        process = stage.start(*arguments, *record)
+        begun(process, results, 1)
+        assert nodes.stdin is not None
+        assert nodes.stdout is not None
+        nodes.stdin.write("kill\n")
+        nodes.stdin.flush()
+        assert nodes.stdout.readline() == "killed\n"
+        server.kill()
+        server.start()
+        assert process.wait(PATIENCE_S) == 0, process.stderr and process.stderr.read()
+        check_once(stage, *record)
+        assert any(one["resumed"] for one in lines(stage))
+
+
+@pytest.mark.parametrize(("where", "words"), [
+    ("rya", "is neither ray nor ray:ADDRESS"), ("ray:", "is neither ray nor ray:ADDRESS"),
+    ("ray:127.0.0.1:1", "there is no Ray at 127.0.0.1:1"), ("ray:nonsense", "there is no Ray at nonsense"),
+])  # fmt: skip
+def test_what_is_no_cluster_is_named(stage: Stage, where: str, words: str) -> None:
+    arguments, results = on_ray(stage, where)
+    ended = stage.call(*arguments)
+    assert (ended.status, words in ended.err, "Traceback" in ended.err) == (2, True, False), ended.err
+    assert not lines(stage) if results.exists() else True
