@@ -52,6 +52,7 @@ SLOW = (
     "tests/cli/test_credential.py",
     "tests/cli/test_hooks.py",
     "tests/cli/test_images.py",
+    "tests/cli/test_copying.py",
     "tests/cli/test_interrupt.py::test_ctrl_c_closes_the_record_and_leaves_nothing",
     "tests/cli/test_keeping.py",
     "tests/cli/test_listings.py::test_the_doctor_for_people",

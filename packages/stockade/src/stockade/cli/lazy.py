@@ -41,6 +41,7 @@ COMMANDS: Table = {
 RUNS: Table = {
     "apply": ("changes:apply", "Apply a run's changes to the folder."),
     "attach": ("background:attach", "See a detached run live, and answer its questions."),
+    "copy": ("copying:copy", "Copy runs to another record: a file, or PostgreSQL."),
     "diff": ("changes:diff", "Pending changes of a run (a git patch when piped)."),
     "discard": ("changes:discard", "Discard a run's changes."),
     "export": ("export:export", "Export a run: a report, JSON, a recording."),
