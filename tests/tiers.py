@@ -305,6 +305,7 @@ SANDBOX = (
 HOST = (
     "tests/attack/test_attacks_elsewhere.py",
     "tests/cli/test_listings.py::test_the_doctor",
+    "tests/cli/test_wire.py::test_of_a_bot_that_looks_at_pictures_too",
     "tests/cli/test_wire.py::test_of_a_browsing_bot_too",
     "tests/fleet/test_ray.py::test_a_node",
     "tests/conformance/test_sandbox_docker.py",

@@ -128,6 +128,26 @@ def test_of_a_browsing_bot_too(stage: Stage, answers: str) -> None:
 
 
 @PROTOCOLS
+def test_of_a_bot_that_looks_at_pictures_too(stage: Stage, answers: str) -> None:
+    """Without a network; each picture goes to the model once more with every request, as bytes on record."""
+    page = "echo '<p style=font-size:9em>Seen</p>' > page.html"
+    shot = Call("browser_screenshot", {})
+    turns: list[Turn] = [
+        [shell(page)], [Call("browser_open", {"url": "/workspace/page.html"})], [shot], [shot, shell("ls")],
+        [finish("x")],
+    ]  # fmt: skip
+    ended, asked = run(stage, answers, turns, "run", "look", "--tool", "browser", "--tool", "shell")
+    assert ended.result["answer"] == "x", ended.err
+    assert broken(asked) == []
+    urls = [part["image_url"]["url"] for message in json.loads(asked[-1].raw)["messages"]
+            if isinstance(message["content"], list) for part in message["content"] if "image_url" in part]  # fmt: skip
+    kept = [image["base64"] for event in ended.events if event["type"] == "action_finished"
+            for image in event["observation"].get("images", ())]  # fmt: skip
+    assert len(kept) == 2
+    assert urls == [f"data:image/jpeg;base64,{one}" for one in kept]
+
+
+@PROTOCOLS
 def test_compaction_is_an_exception_on_record(stage: Stage, answers: str) -> None:
     turns: list[Turn] = [[shell(f"seq {n}00 {n}60")] for n in range(1, 30)]
     flags = ("--folder", str(stage.demo), "-o", "answer_tokens=200", "--max-turns", "40")

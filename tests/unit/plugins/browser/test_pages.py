@@ -1,10 +1,14 @@
 """The browser on real pages in a real sandbox: forms, scripts, windows, dialogs, frames, and what hostile ones try."""
 
+import base64
 from pathlib import Path
 
 import pytest
 
-from tests.unit.plugins.browser.scene import ref_of, scene
+from stockade.plugins.browser.toolbox import BrowserToolbox
+from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox
+from stockade_sandbox.policy import Policy
+from tests.unit.plugins.browser.scene import PATIENCE_S, Scene, ref_of, scene
 
 LEFT = """find /tmp /home /workspace /dev/shm /var /run \\
     \\( -name '*run-me*' -o -name '*evil*' -o -name '*.crdownload' \\) 2>/dev/null"""
@@ -145,6 +149,31 @@ async def test_a_page_that_hangs_is_an_error_and_the_browser_goes_on(tmp_path: P
         assert "longer than" in result.text or "did not answer" in result.text
         await web.sandbox.exec(["pkill", "-9", "chromium"])
         assert "Sign up" in await web.open("form.html")
+
+
+async def test_without_a_network_it_has_the_servers_and_files_of_the_sandbox(tmp_path: Path) -> None:
+    page = "<title>A file</title><a href='http://127.0.0.1:8000/page.html'>Served</a>"
+    async with BubblewrapSandbox(Policy(), (), tmp_path) as sandbox, BrowserToolbox(sandbox, files=True) as box:
+        await sandbox.run(f'echo "{page}" > page.html')
+        web = Scene(sandbox, box, 0)
+        shown = await web.call("open", url="/workspace/page.html")
+        assert "A file · file:///workspace/page.html" in shown
+        await sandbox.run("python3 -m http.server 8000 --bind 127.0.0.1 >/dev/null 2>&1 & sleep 1")
+        assert "A file · http://127.0.0.1:8000/page.html" in await web.click(shown, "Served")
+        assert "A file · http://localhost:8000/page.html" in await web.call("open", url="localhost:8000/page.html")
+        found = await box.call("browser_screenshot", {}, PATIENCE_S)
+        (image,) = found.images
+        assert (image.name, image.media_type) == ("screenshot 1", "image/jpeg")
+        assert base64.b64decode(image.base64).startswith(b"\xff\xd8\xff")
+        assert "screenshot 1" in found.text
+        assert "http://localhost:8000/page.html" in found.text
+        assert "what the network allows is set by --net" in await web.fails("open", url="http://good.test/")
+        assert "--net" not in await web.fails("open", url="/workspace/none.html")
+
+
+async def test_with_a_network_no_page_can_have_a_file_opened(tmp_path: Path) -> None:
+    async with scene(tmp_path) as web:
+        assert "only where the run has no network" in await web.fails("open", url="file:///etc/hostname")
 
 
 async def test_what_an_address_must_be(tmp_path: Path) -> None:

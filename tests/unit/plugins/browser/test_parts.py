@@ -72,7 +72,13 @@ def test_a_deep_and_a_wide_tree_are_bounded() -> None:
     [
         (" http://a.test/x?y#z ", "http://a.test/x?y#z"),
         ("example.org", "https://example.org"),
-        ("localhost:8080/x", "https://localhost:8080/x"),
+        ("localhost:8080/x", "http://localhost:8080/x"),
+        ("127.0.0.1", "http://127.0.0.1"),
+        ("[::1]:80/", "http://[::1]:80/"),
+        ("localhost.example.org", "https://localhost.example.org"),
+        ("127.0.0.1.example.org", "https://127.0.0.1.example.org"),
+        ("/workspace/a b.html".replace(" ", "%20"), "file:///workspace/a%2520b.html"),
+        ("file:///workspace/x.html", "file:///workspace/x.html"),
         ("HTTPS://A.test", "HTTPS://A.test"),
     ],
 )
@@ -81,7 +87,7 @@ def test_addresses(typed: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "typed", ["", "a b", "javascript:alert(1)", "JAVASCRIPT:x", "data:text/html,x", "file:///etc/passwd", "ftp://a",
+    "typed", ["", "a b", "javascript:alert(1)", "JAVASCRIPT:x", "data:text/html,x", "file://host/etc/passwd", "file:x", "ftp://a",
               "view-source:http://a", "http://", "http://[", "http://a:99999999/", "x\x00y", "\u202eevil", "x" * 2001]
 )  # fmt: skip
 def test_what_is_no_address(typed: str) -> None:

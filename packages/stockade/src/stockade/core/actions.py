@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from stockade.core.data import Data
+from stockade.core.messages import Image
 from stockade_sandbox.results import CommandOutput
 
 
@@ -157,11 +158,12 @@ class FileWritten(Data):
 
 
 class ToolResult(Data):
-    """What a tool returned."""
+    """What a tool returned. `images` are shown to a model that sees, and on record in any case."""
 
     kind: Literal["tool"] = "tool"
     status: Literal["success", "data", "error"]
     text: str
+    images: tuple[Image, ...] = ()
 
 
 class Answered(Data):

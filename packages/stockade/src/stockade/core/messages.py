@@ -11,7 +11,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Image(Data):
-    """A picture that the user gave: the name of its file, what its content is, and its bytes."""
+    """A picture that the user or a tool gave: the name of its file, what its content is, and its bytes."""
 
     name: str
     media_type: Literal["image/png", "image/jpeg", "image/gif", "image/webp"]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stockade.core.actions import Answer, Answered, AskUser, Refused, Step
+from stockade.core.actions import Answer, Answered, AskUser, Refused, Step, ToolResult
 from stockade.core.events import (
     ActionFinished,
     ActionStarted,
@@ -28,7 +28,7 @@ from stockade.core.events import (
     SelfConfigChanged,
     ToolsReady,
 )
-from stockade.core.messages import Message, ModelAnswer, Reasoning, Role, joined
+from stockade.core.messages import Image, Message, ModelAnswer, Reasoning, Role, joined
 from stockade.core.ports import AnswerProtocol
 from stockade.core.text import under
 from stockade.core.tools import ToolSpec
@@ -90,6 +90,8 @@ class Context:
     _sent: list[Message] = field(default_factory=list)
     _joined: int = 0
     _sealed: set[int] = field(default_factory=set)
+    _sees: bool | None = None
+    _pictures: list[tuple[int, tuple[Image, ...]]] = field(default_factory=list)
 
     @property
     def images(self) -> int:
@@ -105,21 +107,11 @@ class Context:
         """Take one event in, in order. The cases that every turn has come first: a long run is read back by this."""
         match event:
             case ActionFinished() if self._step is not None:
-                text = "\n".join(
-                    [
-                        describe(event.observation, self.observation_chars),
-                        *(f"[{words.hook}] {words.text}" for words in event.words),
-                    ]
-                )
-                by_user = isinstance(event.observation, Answered) or (
-                    isinstance(event.observation, Refused) and event.observation.by == "user"
-                )
-                message = self.protocol.observed(self._step, text)
-                about = _about(self._step) if by_user else ""
-                self._append(_Entry(message, event.turn, foldable=not by_user, user=by_user, about=about))
+                self._observe(self._step, event)
             case ActionStarted():
                 self._step = event.action
             case ModelAnswered():
+                self._show_pictures()
                 self._sealed.add(len(self.entries))
                 self._told(event.answer)
             case AnswerUnderstood():
@@ -139,6 +131,7 @@ class Context:
                 self._list_tools(event.tools)
             case ModelStarted():
                 self._know_window(event.info.context_window)
+                self._sees = event.info.sees
             case AnswerUnreadable():
                 self._add("user", f"Your answer could not be read: {event.message}", event.turn)
             case CheckFinished() if not event.passed:
@@ -152,6 +145,7 @@ class Context:
                     self._append(_Entry(Message(role="user", content=words), event.turn, own=True))
                 self._own = event
             case HistoryCompacted():
+                self._show_pictures()
                 self.window = event.window or self.window
                 self._fold(event.before_turn, event.summary)
                 if event.task_left_out:
@@ -160,11 +154,28 @@ class Context:
             case _:
                 pass
 
+    def _observe(self, step: Step, event: ActionFinished) -> None:
+        text = "\n".join(
+            [
+                describe(event.observation, self.observation_chars),
+                *(f"[{words.hook}] {words.text}" for words in event.words),
+            ]
+        )
+        by_user = isinstance(event.observation, Answered) or (
+            isinstance(event.observation, Refused) and event.observation.by == "user"
+        )
+        message = self.protocol.observed(step, text)
+        about = _about(step) if by_user else ""
+        self._append(_Entry(message, event.turn, foldable=not by_user, user=by_user, about=about))
+        if isinstance(event.observation, ToolResult) and event.observation.images:
+            self._pictures.append((event.turn, event.observation.images))
+
     def messages(self) -> tuple[Message, ...]:
         """What is sent next. Neighbours of the user's are joined where neither was sent before.
 
         Those of the last call are the same objects again: turn 200 costs what turn 1 costs.
         """
+        self._show_pictures()
         for index in range(self._joined, len(self.entries)):
             message = self.entries[index].message
             last = self._sent[-1] if self._sent and index not in self._sealed else None
@@ -177,6 +188,7 @@ class Context:
 
     def tokens(self) -> int:
         """Of the next request: exact up to the last answer, estimated from there."""
+        self._show_pictures()
         return self._known_tokens + round((self._bytes - self._known_bytes) / self._ratio)
 
     def counted(self, tokens: int) -> None:
@@ -252,7 +264,18 @@ class Context:
     def _add(self, role: Role, content: str, turn: int | None = None, *, user: bool = False) -> None:
         self._append(_Entry(Message(role=role, content=content), turn, user=user))
 
+    def _show_pictures(self) -> None:
+        """Those of results, behind all results of their turn, as providers want it."""
+        waiting, self._pictures = self._pictures, []
+        for turn, images in waiting:
+            names = ", ".join(image.name for image in images)
+            words = f"You do not see pictures: {names}" if self._sees is False else f"What a tool gave: {names}"
+            shown = () if self._sees is False else images
+            self._append(_Entry(Message(role="user", content=words, images=shown), turn, foldable=True))
+
     def _append(self, entry: _Entry) -> None:
+        if entry.message.role != "tool":
+            self._show_pictures()
         self.entries.append(entry)
         self._bytes += _size(entry.message)
 
@@ -292,7 +315,7 @@ class Context:
         """
         for entry in self.entries:
             if entry.foldable and entry.turn is not None and entry.turn < before_turn:
-                entry.message = entry.message.model_copy(update={"content": _line(entry.message.content)})
+                entry.message = entry.message.model_copy(update={"content": _line(entry.message.content), "images": ()})
                 entry.foldable = False
         chars = sum(_size(entry.message) for entry in self.entries)
         if summary or chars / self._ratio > (self.window or ASSUMED_WINDOW) * _FOLDED_SHARE:

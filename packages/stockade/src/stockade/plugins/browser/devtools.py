@@ -20,7 +20,8 @@ _START = (
     'place=$(mktemp -d) && exec 3<&0 4>&1 </dev/null 1>&2 && HOME=$place exec "$@" --user-data-dir="$place"'
     ' --proxy-server="${http_proxy:-http://127.0.0.1:9}" about:blank'
 )
-"""It reads commands from 3 and writes to 4; what it prints goes to standard error. The proxy is the only way out."""
+"""It reads commands from 3 and writes to 4; what it prints goes to standard error. The proxy is the only way
+out; loopback, which is the sandbox's own, goes past it."""
 _NOT_WANTED = ("IsolateOrigins", "site-per-process", "Translate", "MediaRouter", "OptimizationHints", "HttpsUpgrades",
                "AutofillServerCommunication", "CertificateTransparencyComponentUpdater", "NetworkTimeServiceQuerying",
                "PaintHolding")  # fmt: skip
@@ -58,7 +59,7 @@ FLAGS = (
     f"--disable-features={','.join(_NOT_WANTED)}",
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--window-size=1280,1000",
-    f"--proxy-bypass-list={';'.join(('<-loopback>', *_OWN_ERRANDS))}",
+    f"--proxy-bypass-list={';'.join(_OWN_ERRANDS)}",
 )
 MAX_MESSAGE_BYTES = 32 << 20
 _GONE = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)

@@ -16,6 +16,7 @@ SETTLE_S = 10.0
 """A page that never rests is looked at after so long."""
 NAVIGATE_S = 30.0
 MAX_TYPED_CHARS = 20_000
+MAX_PICTURE_CHARS = 4 << 20
 MAX_READ_CHARS = 6000
 MAX_FRAMES = 8
 _READ = """(() => {
@@ -141,7 +142,8 @@ class Tab:
         self.loading.clear()
         found = await self.call("Page.navigate", NAVIGATE_S, url=url)
         if isinstance(error := found.get("errorText"), str) and error and error != "net::ERR_ABORTED":
-            raise BrowserError(f"the page could not be opened ({error}); what the network allows is set by --net")
+            of_the_network = "" if "FILE" in error else "; what the network allows is set by --net"
+            raise BrowserError(f"the page could not be opened ({error}){of_the_network}")
         await self.settle()
 
     async def back(self) -> bool:
@@ -176,6 +178,14 @@ class Tab:
         """Its address and its title."""
         found = (await self.tools.call("Target.getTargetInfo", targetId=self.target)).get("targetInfo") or {}
         return str(found.get("url", ""))[:500], " ".join(str(found.get("title", "")).split())[:200]
+
+    async def picture(self) -> str:
+        """What is in view, as a JPEG in base64."""
+        found = await self.call("Page.captureScreenshot", format="jpeg", quality=70)
+        data = found.get("data")
+        if not isinstance(data, str) or not data or len(data) > MAX_PICTURE_CHARS:
+            raise BrowserError("the browser took no picture, or one that is too large")
+        return data
 
     async def read(self, start: int) -> tuple[str, int]:
         """Its text from a character on, and how long it is, as code of the page cannot change it."""

@@ -1,19 +1,22 @@
-"""`browser_open`, `_snapshot`, `_click`, `_type`, `_read` and `_back`: a web browser that lives in the sandbox.
+"""`browser_open`, `_snapshot`, `_click`, `_type`, `_read`, `_screenshot` and `_back`: a web browser that lives in the
+sandbox, and sees its servers and files; the web as far as the run's network goes.
 
 Every call answers with the page as it is then, as an accessibility tree: a model sees what it has done without asking.
 What a page says is fenced as text of strangers; nothing that it offers for download is written anywhere.
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 from pydantic import AfterValidator, Field
 
 from stockade.core.actions import ToolResult
 from stockade.core.errors import ActionFailed, SandboxFailed, UsageError
+from stockade.core.messages import Image
 from stockade.core.ports import Programs, Sandbox, Toolbox
 from stockade.core.text import fenced, is_text
 from stockade.core.tool_plan import ToolContext
@@ -23,25 +26,32 @@ from stockade.plugins.browser.devtools import BrowserError, chromium_argv, find_
 from stockade.plugins.browser.tab import MAX_READ_CHARS, MAX_TYPED_CHARS, Tab
 
 MAX_URL_CHARS = 2000
+_INSIDE = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])([:/]|$)", re.IGNORECASE)
 CALL_S = 90.0
 
 
 def web_address(text: str) -> str:
-    """An http or https address; one without a scheme is https. ValueError for anything else, local files included."""
+    """An http, https or file address. One without a scheme is https, or http for a server of the sandbox, or a file
+    where it begins with a slash. ValueError for anything else.
+    """
     url = text.strip()
     if not url or len(url) > MAX_URL_CHARS or any(char.isspace() or not char.isprintable() for char in url):
         raise ValueError(f"it is empty, longer than {MAX_URL_CHARS} characters, or has blanks in it")
+    if url.startswith("/"):
+        url = f"file://{quote(url)}"
+    if url.lower().startswith("file:///"):
+        return url
     if "://" not in url:
         if url.split(":")[0].lower() in ("javascript", "data", "file", "about", "chrome", "view-source", "blob"):
-            raise ValueError("only http and https pages can be opened")
-        url = f"https://{url}"
+            raise ValueError("only http and https pages can be opened, and files by their whole path")
+        url = f"{'http' if _INSIDE.match(url) else 'https'}://{url}"
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise ValueError("this is no address") from None
     if parts.scheme.lower() not in ("http", "https"):
-        raise ValueError("only http and https pages can be opened")
+        raise ValueError("only http and https pages can be opened, and files by their whole path")
     if not host:
         raise ValueError("it names no host")
     return url
@@ -65,14 +75,23 @@ Enter = Annotated[bool, Field(description="press Enter afterwards")]
 class BrowserToolbox(Functions):
     """Implements core.ports.Toolbox. The browser starts with the first call; calls are done one after the other."""
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, *, files: bool = False) -> None:
         super().__init__(
-            self.open, self.snapshot, self.click, self.type, self.read, self.back, prefix="browser_", status="data"
+            self.open,
+            self.snapshot,
+            self.click,
+            self.type,
+            self.read,
+            self.screenshot,
+            self.back,
+            prefix="browser_",
+            status="data",
         )
         self._sandbox = sandbox
         self._stack = AsyncExitStack()
         self._browser: Browser | None = None
         self._turn = anyio.Lock()
+        self._pictures, self._files = 0, files
 
     async def __aenter__(self) -> Self:
         if not isinstance(self._sandbox, Programs):
@@ -95,6 +114,8 @@ class BrowserToolbox(Functions):
 
     async def open(self, url: Address) -> str:
         """Open a web page and show what is on it."""
+        if url.lower().startswith("file:") and not self._files:  # a page could ask for one, and be told
+            raise ActionFailed("files are opened only where the run has no network")
         async with self._in_turn() as browser:
             tab = await browser.tab()
             try:
@@ -139,6 +160,18 @@ class BrowserToolbox(Functions):
         head = f"Characters {start} to {end} of {length}.{rest}\n"
         return head + fenced(f"{url}\n{text}", "the web page in view")
 
+    async def screenshot(self) -> ToolResult:
+        """Take a picture of what is in view."""
+        async with self._in_turn() as browser:
+            tab = await browser.tab()
+            await tab.settle()
+            data, (url, _) = await tab.picture(), await tab.place()
+            self._pictures += 1
+            image = Image(name=f"screenshot {self._pictures}", media_type="image/jpeg", base64=data)
+        told = f"{image.name}, {image.kilobytes} kB, is on record."
+        text = f"{told}\n{fenced(url, 'the address of the web page in view')}"
+        return ToolResult(status="data", text=text, images=(image,))
+
     async def back(self) -> str:
         """Go back to the page before; closes a window that was opened."""
         async with self._in_turn() as browser:
@@ -165,7 +198,5 @@ async def _shown(tab: Tab, start: int = 1, find: str = "") -> str:
 
 
 def browser(context: ToolContext) -> Toolbox:
-    """UsageError when the run has no network: a browser without one is of no use."""
-    if context.policy.network.mode == "none":
-        raise UsageError("the browser has no network", "--net HOST,... or --net open")
-    return BrowserToolbox(context.sandbox)
+    """Without a network it has the servers and files of its sandbox."""
+    return BrowserToolbox(context.sandbox, files=context.policy.network.mode == "none")
