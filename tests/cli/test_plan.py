@@ -11,6 +11,8 @@ import pytest
 from tests.cli.conftest import Stage
 from tests.cli.test_terminal import QUESTION as DECIDE
 from tests.cli.test_terminal import Terminal
+from tests.support.hostile_site import hostile_site
+from tests.support.strong_model import strong_model
 
 SETTINGS = b"settings? [Y/n] "
 ASKED = b"or feedback for Counter: "
@@ -98,7 +100,7 @@ def test_the_person_changes_the_profile(stage: Stage) -> None:
         (b"Another constraint (Enter: none): ", b"Be kind.\n"),
         (b"Another constraint (Enter: none): ", b"\n"),
         (b"Resource 1", b"-\n"),
-        (b"Another resource (Enter: none): ", b"\n"),
+        (b"Another resource (Enter: none): ", b"-\n"),
         (b"Best practice 1", b"-\n"),
         (b"Best practice 2", b"\n"),
         (b"Best practice 3", b"\n"),
@@ -301,7 +303,7 @@ def test_off_a_terminal_nothing_is_authorised(stage: Stage) -> None:
     assert refused.status == 2
     assert "cannot ask you to authorise" in refused.err
     assert stage.call("runs", "list").out == ""
-    by_run = stage.call("run", "count", "--bot", "planner", *flags_of(stage, [COUNT, DONE])[:4])
+    by_run = stage.call("run", "count", "--bot", "planner", *flags_of(stage, [COUNT, DONE]))
     assert by_run.status == 3
     assert "nobody is there to authorise" in by_run.err
     assert [one["kind"] for one in observations(stage)] == ["refused"]
@@ -349,6 +351,54 @@ def test_flags_make_the_profile_and_nothing_is_asked(stage: Stage) -> None:
     assert started["options"]["profile"]["constraints"] == ["Only wc."]
     assert started["system_prompt"].startswith("You are Abacus, a {counter}.")
     assert "an expert for lines" not in started["system_prompt"]
+
+
+def called(tool: str, **arguments: Any) -> str:
+    """As AutoGPT's models say it."""
+    return json.dumps({"thoughts": {"text": "I act."}, "command": {"name": tool, "args": arguments}})
+
+
+def test_the_sample_task_searches_reads_and_writes_a_file(stage: Stage) -> None:
+    """AutoGPT's own: one script for the profile and the run, which replays from it; web tools as soon as there is a
+    network; `finish` with a reason.
+    """
+    with hostile_site() as site:
+        address = f"localhost:{site.port}"
+        answers = (
+            json.dumps(PROFILE), called("web_search", query="price of tea"),
+            called("read_page", url=f"http://{address}/tea"),
+            called("write_file", path="tea.txt", content="3 euros 40\n"), called("finish", reason="It is in tea.txt."),
+        )  # fmt: skip
+        flags = ("--folder", str(stage.demo), "--model", stage.script(*answers), "--continuous", "--apply")
+        net = ("--net", address, "--search", f"http://127.0.0.1:{site.port}")
+        ended = stage.call("plan", "What does tea cost? Write it to tea.txt.", *flags, *net)
+    assert (ended.status, ended.out) == (0, "It is in tea.txt.\n"), ended.err
+    assert (stage.demo / "tea.txt").read_text() == "3 euros 40\n"
+    seen = [one.get("text", "") for one in observations(stage)]
+    assert "results from SearXNG" in seen[0]
+    assert "3 euros and 40 cents in Vienna" in seen[1]
+    assert events(stage, "run_started")[0]["options"]["profile"]["name"] == "Counter"
+
+
+def test_without_a_network_there_is_no_web_tool_and_a_hint(stage: Stage) -> None:
+    flags = ("--folder", str(stage.demo), "--model", stage.script(json.dumps(PROFILE), DONE), "--continuous")
+    ended = stage.call("plan", "count", *flags)
+    assert "no tool for the web" in ended.err
+    assert "--net open" in ended.err
+    assert events(stage, "run_started")[0]["tools"] == []
+
+
+def test_the_maker_of_the_profile_knows_the_tools_and_the_network(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with strong_model([json.dumps(PROFILE), DONE]) as model:
+        monkeypatch.setenv("OPENAI_BASE_URL", model.base_url)
+        flags = ("--continuous", "--no-folder", "--model", "openai/strong", "--net", "example.org", "--answers", "plan")
+        ended = stage.call("plan", "count", *flags)
+    assert ended.status == 0, ended.err
+    asked = json.loads(model.turns[0].raw)["messages"][-1]["content"]
+    assert "The worker has: shell, " in asked
+    assert "read_page, of the network example.org." in asked
 
 
 def test_a_profile_that_cannot_be_read_is_the_default(stage: Stage) -> None:

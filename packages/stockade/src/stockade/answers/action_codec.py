@@ -170,6 +170,8 @@ def make_action(tool: object, arguments: dict[str, Any], tools: Sequence[Offered
     if (spec := spec_named(name, tools)) is not None:
         return make_call(spec, arguments)
     renamed = _ARGUMENT_ALIASES.get(name, {})
+    if name == "finish" and isinstance(arguments.get("reason"), str) and not ({"answer", *renamed} & arguments.keys()):
+        renamed = {"reason": "answer"}  # AutoGPT's
     given = {renamed.get(key, key): value for key, value in arguments.items() if value is not None and key != "tool"}
     return _built_in(name, {key: value for key, value in given.items() if key not in _BESIDE})
 

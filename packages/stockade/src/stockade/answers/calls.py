@@ -21,8 +21,12 @@ _NAMED = re.compile(r'"(?:name|tool|function|action)"\s*:\s*"([^"\n]{1,64})"')
 
 
 def tool_and_arguments(found: dict[str, Any]) -> tuple[object, dict[str, Any]]:
-    """Where small models put them: in `action`, beside it, or as `name` and `arguments` of a function call."""
+    """Where small models put them: in `action`, beside it, as `name` and `arguments` of a function call, or as AutoGPT
+    has it, in `command` or `use_tool`.
+    """
     inner = found.get("action", found.get("function", found))
+    if inner is found:
+        inner = next((found[key] for key in ("use_tool", "command") if isinstance(found.get(key), dict)), found)
     if isinstance(inner, str):
         return inner, _arguments(found, "action" if "action" in found else "function")
     if not isinstance(inner, dict):
@@ -37,7 +41,7 @@ def tool_and_arguments(found: dict[str, Any]) -> tuple[object, dict[str, Any]]:
 def _arguments(inner: dict[str, Any], naming: str) -> dict[str, Any]:
     """What stands under `arguments`, or else beside the key that names the tool."""
     beside = {key: value for key, value in inner.items() if key not in (naming, *_THOUGHTS)}
-    arguments = inner.get("arguments", inner.get("parameters", beside))
+    arguments = inner.get("arguments", inner.get("parameters", inner.get("args", beside)))
     if isinstance(arguments, str):
         arguments = only_object(arguments) if arguments.strip() else {}
     if not isinstance(arguments, dict):

@@ -80,7 +80,9 @@ class Reviser:
             said = await self._line(f"{title} {number}: {one_line(line)}: ")
             if said != "-":
                 kept.append(said[:MAX_DIRECTIVE_CHARS] or line)
-        while len(kept) < MAX_DIRECTIVES and (said := await self._line(f"Another {title.lower()} (Enter: none): ")):
+        while len(kept) < MAX_DIRECTIVES:
+            if (said := await self._line(f"Another {title.lower()} (Enter: none): ")) in ("", "-"):
+                break
             kept.append(said[:MAX_DIRECTIVE_CHARS])
         return tuple(kept)
 
@@ -135,7 +137,17 @@ def _make(own: Mapping[str, Any], settings: Settings, asks: bool) -> RunSpec:
     )
     bot = PLANNER.model_copy(update={"bot": Planner(overrides, reviser.revise)})
     granted = own.get("continuous_limit") if goes_on else 0
-    return settings.options.model_copy(update={"objects": Objects(bot=bot), "granted": granted})
+    options = settings.options
+    return options.model_copy(update={"objects": Objects(bot=bot), "granted": granted, "tool": _with_web(options)})
+
+
+def _with_web(options: RunSpec) -> tuple[str, ...]:
+    """Tools for the web are there where a network is; else the user is told how to open one."""
+    if options.net == "none":
+        say("there is no network, and so no tool for the web", "--net open (or HOST,...), and --search for web_search")
+        return options.tool
+    web = ("read_page", *(("web_search",) if options.search else ()))
+    return (*options.tool, *(name for name in web if name not in (*options.tool, *options.no_tool)))
 
 
 def _overrides(own: Mapping[str, Any]) -> Overrides:

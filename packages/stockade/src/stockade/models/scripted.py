@@ -67,7 +67,7 @@ class ScriptedModel:
             raise UsageError(f"the script {self._path} is not UTF-8 text") from error
         # Not splitlines: JSON strings may hold U+2028 as it is.
         self._lines = [self._parse(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        self._next = self._skipped
+        self._next = max(self._next, self._skipped)  # entered again, it goes on: a bot may ask before its run begins
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -220,7 +220,8 @@ class _Build:
             names, restore = last_snapshots(state, len(sandbox.layers)), None
         model, name, note = await self._model()
         if (skip := getattr(model, "skip", None)) is not None:
-            skip(state.turns + state.helpers_turns)  # a script goes on where it was
+            before = bool(started.used.prompt_tokens) and not self.spec.fast_model  # what its bot asked to begin with
+            skip(state.turns + state.helpers_turns + before)  # a script goes on where it was
         parts = self._parts(effective(started, resumed), bot, plan, sandbox, model, model.info, names)
         if resumed.task is None and (count := undecided_count(record.history)):
             parts = led_by(parts, BestOf(count, partial(self._candidate, self.spec)))

@@ -112,8 +112,9 @@ _SYSTEM = (
 )
 
 
-def profile_request(task: str) -> ModelRequest:
-    """What a model is asked for a profile."""
+def profile_request(task: str, has: str = "") -> ModelRequest:
+    """What a model is asked for a profile. `has`: what the worker has, in words."""
+    worker = [f"The worker has: {has}."] if has else []
     sentences = {
         "type": "array",
         "items": {"type": "string", "maxLength": _ASKED_CHARS},
@@ -134,7 +135,7 @@ def profile_request(task: str) -> ModelRequest:
     return ModelRequest(
         messages=(
             Message(role="system", content=_SYSTEM),
-            Message(role="user", content=f"The task:\n{task[:MAX_TASK_CHARS]}"),
+            Message(role="user", content="\n".join([f"The task:\n{task[:MAX_TASK_CHARS]}", *worker])),
         ),
         sampling=Sampling(temperature=0.0, max_tokens=_ANSWER_TOKENS),
         schema_=schema,
@@ -197,12 +198,21 @@ class Planner(Bot):
         if self.overrides.name and self.overrides.role:
             return DEFAULT_PROFILE, Usage()
         setup.on_progress("making a profile for the task", 0, 0)
-        answer = await setup.ask(profile_request(setup.started.task))
+        answer = await setup.ask(profile_request(setup.started.task, _has(setup.started)))
         try:
             return read_profile(answer), answer.usage
         except UnreadableAnswer as error:
             setup.note(f"the default profile: {error.message}")
             return DEFAULT_PROFILE, answer.usage
+
+
+def _has(started: RunStarted) -> str:
+    """Its tools, and how far its network goes."""
+    network = started.policy.network
+    reach = {"none": "no network", "open": "the public network"}.get(
+        network.mode, f"of the network {', '.join(network.hosts)}"
+    )
+    return ", ".join((*(started.actions or ()), *started.tools, reach))
 
 
 PLANNER = BotSpec(
