@@ -115,6 +115,14 @@ def test_list_has_names_and_components(stage: Stage, echo: str) -> None:
     listed = stage.call("tool", "list", str(Path(echo).parent))
     assert "shell" in listed.out
     assert f"{echo} component" in listed.out
+    for place in ("below/deep", ".hidden", "node_modules/x"):
+        (stage.tmp_path / "many" / place).mkdir(parents=True)
+        (stage.tmp_path / "many" / place / "some tool.wasm").write_bytes(Path(echo).read_bytes())
+    below = stage.call("tool", "list", "--json", str(stage.tmp_path / "many"))
+    names = [one["name"] for one in below.events if one["kind"] == "component"]
+    assert names == [str(stage.tmp_path / "many/below/deep/some tool.wasm")]
+    called = stage.call("tool", "run", names[0], "--value", "with a blank in its name")
+    assert (called.status, "with a blank in its name" in called.out) == (0, True), called.err
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,11 @@ async def test_the_reactor_adapter_is_used_where_a_tool_needs_wasi(tmp_path: Pat
 
 
 async def test_csv_query_in_python_reads_the_folder_of_its_policy_only(tmp_path: Path) -> None:
-    built = build(Path(shutil.copytree(EXAMPLES / "csv-query", tmp_path / "csv-query")) / "csv_query.py")
+    source = Path(shutil.copytree(EXAMPLES / "csv-query", tmp_path / "csv-query")) / "csv_query.py"
+    source.write_text(
+        source.read_text().replace("        return len(rows)", "        print('counted')\n        return len(rows)")
+    )
+    built = build(source)
     data = tmp_path / "data"
     data.mkdir()
     (data / "people.csv").write_text("name,city\nAda,London\nKurt,Wien\nÉmile,Paris\n")
@@ -72,7 +76,10 @@ async def test_csv_query_in_python_reads_the_folder_of_its_policy_only(tmp_path:
         path = "/workspace/people.csv"
         found = await box.ask("csv_query_query", {"path": path, "column": "city", "equals": "Paris"})
         assert found.text == '[{"cells": [["name", "Émile"], ["city", "Paris"]]}]'
-        assert (await box.ask("csv_query_columns", {"path": path})).text == '[3, ["name", "city"]]'
+        counted = await box.ask("csv_query_columns", {"path": path})
+        assert (counted.text, counted.printed) == ('[3, ["name", "city"]]', "counted")
+        told = await box.call("csv_query_columns", {"path": path})
+        assert told.text == f"{counted.text}\nThe tool printed:\ncounted"
         wrong = await box.ask("csv_query_query", {"path": path, "column": "age"})
         assert (wrong.status, "the columns are: name, city" in wrong.text) == ("error", True)
         for other in ("/etc/passwd", "/workspace/../etc/passwd", "/proc/self/environ"):

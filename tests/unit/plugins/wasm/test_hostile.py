@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 QUICK = "limits: {timeout_s: 0.3, memory: 16M}\ntools: {shell: {name: not_a_shell}}"
 CASES: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("tool_spin", {}, "timeout", "did not end within 0.3 s"),
-    ("tool_deep", {"n": 1}, "stack", "nested too deep"),
+    ("tool_deep", {"n": 1}, "stack", "its stack is full (stack limit 1 mib)"),
     ("tool_crash", {}, "trap", "crashed"),
     ("tool_huge", {}, "output", "over the limit"),
     ("tool_bad_text", {}, "trap", "utf-8"),
@@ -56,6 +56,7 @@ async def test_more_memory_than_allowed_from_the_start(tmp_path: Path) -> None:
     async with wasm.toolbox(tmp_path, component) as box:
         reply = await box.ask("tool_add", {"a": 1, "b": 2})
     assert (reply.status, reply.kind) == ("error", "memory")
+    assert "(memory limit 1 MiB)" in reply.text
 
 
 async def test_fuel_is_used_up(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`stockade tool`: what tools there are, what a component is and may do, calling one, building one."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,14 +56,28 @@ def list_tools(folders: tuple[Path, ...], **values: Any) -> int:
     return 0
 
 
+_MOST_COMPONENTS = 1000
+
+
 def _components(folders: Sequence[Path]) -> Iterator[tuple[str, str, str]]:
     """Those in the folders, as `known_tools`; they are not looked into, which may mean compiling them."""
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder}: there is no such folder")
-        for path in sorted(folder.glob("*.wasm")):
+        for path in _below(folder):
             policy = beside(path)
             yield str(path), "component", f"held to {policy.name}" if policy else "may do nothing: no policy"
+
+
+def _below(folder: Path) -> list[Path]:
+    """The components in a folder and below it, but for hidden folders and links."""
+    found = list[Path]()
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        found += [Path(place, name) for name in sorted(files) if name.endswith(".wasm")]
+        if len(found) > _MOST_COMPONENTS:
+            raise UsageError(f"there are more than {_MOST_COMPONENTS} components below {folder}", "name a folder")
+    return found
 
 
 @command.command("inspect", short_help="Show what a component exports, asks for and is granted.")
@@ -112,7 +127,10 @@ def run(file: Path, rest: tuple[str, ...], policy: Path | None, **values: Any) -
     reply = in_sandbox(settings.options, work, run_policy)
     if reply is None:
         return INTERRUPTED
-    reply = reply.model_copy(update={"text": redactor.text(reply.text)})
+    hidden = {"text": redactor.text(reply.text), "printed": redactor.text(reply.printed)}
+    reply = reply.model_copy(update=hidden)
+    if reply.printed and not silent:
+        print(f"[Printed] {result_text(reply.printed)}")
     if settings.front.json_lines:
         print(json.dumps(reply.model_dump()))
     elif settings.front.quiet and reply.status != "error":

@@ -163,7 +163,7 @@ class ToolResult(Data):
     kind: Literal["tool"] = "tool"
     status: Literal["success", "data", "error"]
     text: str
-    images: tuple[Image, ...] = ()
+    images: tuple[Image, ...] = Field(default=(), exclude_if=lambda images: not images)
 
 
 class Answered(Data):

@@ -54,7 +54,9 @@ class WasmToolbox:
     async def call(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> ToolResult:
         """See core.ports.Toolbox. The policy's time limit holds when `timeout_s` is longer."""
         reply = await self.ask(name, arguments, timeout_s)
-        return ToolResult(status=reply.status, text=reply.text)
+        if not reply.printed:
+            return ToolResult(status=reply.status, text=reply.text)
+        return ToolResult(status=reply.status, text=f"{reply.text}\nThe tool printed:\n{reply.printed}".lstrip())
 
     async def ask(self, name: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> Reply:
         """The same with what kind of error it was and how long it took."""

@@ -94,6 +94,8 @@ class Reply(Data):
 
     status: Literal["success", "data", "error"]
     text: str
+    printed: str = ""
+    """The beginning of what it wrote to its standard output and error, where it came to a result."""
     kind: str | None = None
     load_s: float | None = None
     cpu_s: float | None = None

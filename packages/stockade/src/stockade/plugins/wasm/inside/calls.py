@@ -25,7 +25,7 @@ from stockade.plugins.wasm.inside.values import (
 HTTP = "stockade:tool/http"
 """Our interface for the network; what does it is in fetch.py."""
 GUEST_OUTPUT_BYTES = 4096
-"""Of what a component prints, for the message when it fails."""
+"""Of what a component prints."""
 
 
 @cache
@@ -138,9 +138,8 @@ class Loaded:
         return fresh, self._linker.instantiate(fresh, self.component)
 
 
-def call(loaded: Loaded, request: dict[str, Any]) -> tuple[str, str]:
+def call(loaded: Loaded, request: dict[str, Any], printed: Printed) -> tuple[str, str]:
     """(text, status) of the result. Raises Wrong for arguments that do not fit, Ended when it did not return."""
-    printed = Printed()
     try:
         fresh, live = loaded.instance(request, printed)
         function = function_at(live, fresh, request["path"])
@@ -152,7 +151,7 @@ def call(loaded: Loaded, request: dict[str, Any]) -> tuple[str, str]:
     except UnicodeDecodeError:
         raise Ended("text", "the tool returned text that is not UTF-8") from None
     except WasmtimeError as error:
-        raise _ended(error, printed.text) from None
+        raise _ended(error, printed.text, request["limits"]) from None
     except MemoryError:
         raise Ended("memory", "the result does not fit into memory") from None
 
@@ -197,16 +196,24 @@ def _told(text: str) -> tuple[str, str]:
     return text, "data" if text else "success"
 
 
-def _ended(error: Exception, printed: str) -> Ended:
+def _ended(error: Exception, printed: str, limits: Mapping[str, Any]) -> Ended:
     said = f"; it printed: {printed[-400:]}" if printed else ""
     if isinstance(error, ExitTrap):
         return Ended("exit", f"the tool ended itself with status {error.code}{said}")
     words = str(error)
     for known, kind, message in _TRAPS:
         if known in words:
-            return Ended(kind, message + said)
+            return Ended(kind, message + _limit(kind, limits) + said)
     last = [line.split(": ", 1)[-1].strip() for line in words.splitlines() if line.strip()]
     return Ended("trap", f"the tool failed: {(last or ['no reason given'])[-1][:300]}{said}")
+
+
+def _limit(kind: str, limits: Mapping[str, Any]) -> str:
+    """The one that ended a call, with its value."""
+    sizes = {"memory": "memory_bytes", "stack": "stack_bytes"}
+    if kind in sizes:
+        return f" ({kind} limit {int(limits[sizes[kind]]) / 2**20:g} MiB)"
+    return f" (fuel limit {int(limits['fuel']):,})" if kind == "fuel" else ""
 
 
 _INTERNAL = ("wasi:", "cabi_")

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 from wasmtime import Engine, WasmtimeError
 from wasmtime import component as wc
 
-from stockade.plugins.wasm.inside.calls import Ended, Loaded, call, describe, engine
+from stockade.plugins.wasm.inside.calls import Ended, Loaded, Printed, call, describe, engine
 from stockade.plugins.wasm.inside.values import Wrong
 
 _PR_SET_DUMPABLE = 4
@@ -141,11 +141,11 @@ def _compile(
 def _call(request: dict[str, Any], limits: dict[str, Any], watch: Watch) -> Answer:
     seconds = float(limits["timeout_s"])
     late = {"status": "error", "kind": "timeout", "text": f"the tool did not end within {seconds:g} s and was stopped"}
-    begun = time.monotonic()
+    begun, printed = time.monotonic(), Printed()
     try:
         loaded = _loaded(request["compiled"], *_kind(limits))
         load_s, used = time.monotonic() - begun, time.process_time()
-        text, status = watch.within(seconds, partial(_answer, late), lambda: call(loaded, request))
+        text, status = watch.within(seconds, partial(_answer, late), lambda: call(loaded, request, printed))
     except Wrong as error:
         return {"status": "error", "kind": "arguments", "text": str(error)}
     except Ended as error:
@@ -154,7 +154,13 @@ def _call(request: dict[str, Any], limits: dict[str, Any], watch: Watch) -> Answ
     if size > limits["output_bytes"]:
         text = f"the result has {size} bytes, over the limit of {limits['output_bytes']}: ask for less"
         return {"status": "error", "kind": "output", "text": text}
-    return {"status": status, "text": text, "load_s": load_s, "cpu_s": time.process_time() - used}
+    return {
+        "status": status,
+        "text": text,
+        "printed": printed.text,
+        "load_s": load_s,
+        "cpu_s": time.process_time() - used,
+    }
 
 
 def _reason(error: Exception) -> str:
