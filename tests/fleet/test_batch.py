@@ -76,15 +76,15 @@ def ledger(stage: Stage) -> Counter[str]:
     return Counter((stage.demo / "ledger").read_text().split())
 
 
-def killed_batch(stage: Stage, count: int) -> list[str]:
+def killed_batch(stage: Stage, count: int, parallel: int = 3, delay_s: float = 0.6) -> list[str]:
     """The arguments of a batch of so many tasks, each of which notes itself in a ledger and then takes a while."""
-    slow = {"content": DONE, "delay_s": 0.6}
+    slow = {"content": DONE, "delay_s": delay_s}
     rows = []
     for number in range(count):
         note = say("shell", command=f"echo n{number} >> ledger")
         model = stage.script(note, slow, name=f"n{number}.jsonl")
         rows.append({"id": f"n{number}", "task": "note", "folder": "demo:rw", "model": model})
-    return ["batch", "run", str(tasks(stage, *rows)), "--parallel", "3"]
+    return ["batch", "run", str(tasks(stage, *rows)), "--parallel", str(parallel)]
 
 
 def begun(process: "subprocess.Popen[bytes]", results: Path, count: int) -> None:
