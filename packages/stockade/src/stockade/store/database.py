@@ -24,6 +24,8 @@ class Database(Protocol):
     """Appended to a SELECT: nobody else may change what it gives until the transaction ends."""
     matching: str
     """SQL that is true of a row of `said` whose text holds the words of a `phrase`."""
+    at_once: str
+    """Appended to a SELECT of such rows: all are found first, by the index, however many the database expects."""
 
     def phrase(self, words: str) -> str:
         """One or several words that stand side by side, the last of them perhaps only begun, for `matching`."""

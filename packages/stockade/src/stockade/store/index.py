@@ -47,7 +47,7 @@ def _where(db: Database, folder: str | None, words: Sequence[str]) -> tuple[list
         inside = f"{folder.rstrip('/')}/"
         values += [plain(folder), len(inside), plain(inside)]
     for word in words:
-        where.append(f"runs.run_id IN (SELECT run_id FROM said WHERE {db.matching})")
+        where.append(f"runs.run_id IN (SELECT run_id FROM said WHERE {db.matching}{db.at_once})")
         values.append(db.phrase(plain(word)))
     return where, values
 

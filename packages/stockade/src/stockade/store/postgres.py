@@ -52,6 +52,8 @@ class PostgresDatabase:
         f" FROM phraseto_tsquery('simple', {_ONLY.format('?')}) AS q)"
     )
 
+    at_once = " OFFSET 0"
+
     def __init__(self, address: str) -> None:
         try:
             import psycopg  # noqa: PLC0415 (an optional extra)

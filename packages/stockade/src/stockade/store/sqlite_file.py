@@ -35,6 +35,7 @@ class SQLiteDatabase:
     now = "((julianday('now') - 2440587.5) * 86400.0)"
     locking = ""  # BEGIN IMMEDIATE has locked everything
     matching = "said.number IN (SELECT rowid FROM words WHERE words MATCH ?)"
+    at_once = ""
 
     def __init__(self, path: Path) -> None:
         self.path = path
