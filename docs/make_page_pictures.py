@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import httpx2
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.server.conftest import Stage, asked, begin, make_stage, until
 
@@ -50,7 +51,8 @@ ASKS = (
 @dataclass(frozen=True)
 class Picture:
     """`screen` is the page's, behind the #, with the id of a run in the place of its name in braces; `sign`: what is
-    there when it is complete; `show`: the label of what is scrolled to the top.
+    there when it is complete; `clicks`: what is clicked then, by its words; `show`: the label, or else the selector, of
+    what is scrolled to the top.
     """
 
     screen: str
@@ -58,6 +60,7 @@ class Picture:
     theme: Literal["light", "dark"] = "light"
     size: tuple[int, int] = (1200, 760)
     show: str = ""
+    clicks: tuple[str, ...] = ()
 
 
 PICTURES = {
@@ -66,6 +69,10 @@ PICTURES = {
     "page-run": Picture("/runs/{asks}", ".card", "dark"),
     "page-review": Picture("/runs/{writes}", ".file", show="Review"),
     "page-phone": Picture("/runs/{asks}", ".card", size=(360, 720)),
+    "page-files": Picture("/runs/{writes}", ".file", show=".files", clicks=("Files of the sandbox",), size=(1200, 560)),
+    "page-batch": Picture("/batches/{batch}", ".tasks a", size=(1200, 560)),
+    "page-server": Picture("/server", "main li", size=(1200, 560)),
+    "page-conflict": Picture("/runs/{clash}", ".file", show="Conflict", clicks=("Apply 1 of 1 file",)),
 }
 
 
@@ -83,12 +90,41 @@ def started(stage: Stage) -> Mapping[str, str]:
             ids[name] = begin(client, task=task, model=script, approve=approve)
             if approve == "never":
                 until(client, ids[name], "end")
+        ids["clash"] = _clash(stage, client)
+        ids["batch"] = _batch(stage, client)
         first = asked(client, ids["asks"])
         reply = client.post(f"/v1/runs/{ids['asks']}/approvals/{first['number']}", json={"allow": True})
         reply.raise_for_status()
         while asked(client, ids["asks"])["number"] == first["number"]:
             pass
     return ids
+
+
+def _clash(stage: Stage, client: httpx2.Client) -> str:
+    """One that changed a line of a file which the user has changed since."""
+    notes = stage.demo / "notes"
+    notes.mkdir()
+    lines = ["# Plan", "", "Lisbon first.", "Then Gdansk.", ""]
+    (notes / "plan.md").write_text("\n".join(lines))
+    work = say("shell", command="sed -i 's/Lisbon first./Lisbon first, by train./' plan.md")
+    script = stage.script("clash.jsonl", work, say("finish", answer="It says how."))
+    run = begin(client, task="Say how we get to Lisbon", model=script, folder="notes")
+    until(client, run, "end")
+    (notes / "plan.md").write_text("\n".join(lines).replace("Lisbon first.", "Porto first, then Lisbon."))
+    return run
+
+
+def _batch(stage: Stage, client: httpx2.Client) -> str:
+    answers = {"sum-cities": True, "sum-countries": True, "oldest": False, "largest": True}
+    tasks = []
+    for name, right in answers.items():
+        work = say("shell", command=f"echo 1 > {name}" if right else "true")
+        script = stage.script(f"{name}.jsonl", work, say("finish", answer="Done."))
+        tasks.append({"id": name, "task": f"Answer {name}", "model": script, "check": f"test -f {name}", "folder": "."})
+    batch = client.post("/v1/batches", json={"tasks": tasks, "parallel": 2}).raise_for_status().json()["id"]
+    while client.get(f"/v1/batches/{batch}").json()["done"] < len(tasks):
+        pass
+    return str(batch)
 
 
 def drawn(browser: Browser, picture: Picture, address: str, log_in: Callable[[Page], None]) -> bytes:
@@ -99,8 +135,15 @@ def drawn(browser: Browser, picture: Picture, address: str, log_in: Callable[[Pa
         log_in(page)
         page.goto(address)
         expect(page.locator(picture.sign).first).to_be_visible(timeout=PATIENCE_MS)
+        for words in picture.clicks:
+            page.get_by_text(words, exact=True).click()
         if picture.show:
-            page.get_by_label(picture.show, exact=True).evaluate("place => place.scrollIntoView()")
+            place = (
+                page.locator(picture.show) if picture.show[0] == "." else page.get_by_label(picture.show, exact=True)
+            )
+            expect(place).to_be_visible(timeout=PATIENCE_MS)
+            page.wait_for_load_state("networkidle")
+            place.evaluate("place => place.scrollIntoView()")
         return page.screenshot()
     finally:
         context.close()
