@@ -1,0 +1,195 @@
+"""What a task of many costs: `stockade batch run` beside mini-swe-agent and inspect_ai, on the same fake server.
+
+    .venv/bin/python -m bench.fleet [--tasks N] [--turns N] [--at-once N] [--rounds N]
+
+Each task is so many shell commands and an end, all answers come at once, and so many tasks are under way at a time.
+Wall time and CPU are of the whole program with all that it started, but not of the server. Ours has each task in a
+sealed sandbox of its own, with an overlay of a folder and every event on disk before its effect; the others seal
+nothing here: mini-swe-agent has a local shell (its own runner wants Docker), inspect_ai its sandbox `local`. The best
+of the rounds, which take turns.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from bench.contenders import BENCH
+from bench.peers import PEERS, Peer, installed
+from bench.table import draw
+
+INSPECT = Peer("inspect_ai 0.3.285", ("inspect-ai==0.3.285", "openai==3.57.0"), "peer_inspect.py")
+
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 10, "total_tokens": 20}
+
+
+@dataclass(frozen=True)
+class Cost:
+    wall_s: float
+    cpu_s: float
+    peak_mib: float
+
+
+def answer(body: dict[str, Any], turns: int) -> dict[str, Any]:
+    """The assistant's message, from what was said before."""
+    turn = sum(message["role"] == "assistant" for message in body["messages"])
+    names = [tool["function"]["name"] for tool in body.get("tools", ())]
+    command = f"echo {turn}"
+    if turn >= turns:
+        if "submit" in names:
+            return _call("submit", turn, answer="done")
+        if "finish" in names:
+            return _call("finish", turn, answer="done")
+        command = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+    return _call(next(name for name in names if name in ("bash", "shell")), turn, command=command)
+
+
+def _call(name: str, turn: int, **arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"id": f"call_{turn}", "type": "function", "function": function}
+    return {"role": "assistant", "content": "go on", "tool_calls": [call]}
+
+
+@contextmanager
+def served(turns: int) -> Iterator[str]:
+    """The base URL of a server of models, in a process of its own."""
+    program = [sys.executable, "-m", "bench.fleet", "--serve", str(turns)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}/v1"
+        server.terminate()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    turns = 0
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+    def do_GET(self) -> None:
+        self._say({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        message = answer(body, self.turns)
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+        told: dict[str, Any] = {"id": "x", "object": "chat.completion", "created": 1, "model": "fake", "usage": USAGE}
+        if not body.get("stream"):
+            self._say(told | {"choices": [choice]})
+            return
+        calls = [{**call, "index": 0} for call in message["tool_calls"]]
+        delta = {"index": 0, "delta": message | {"tool_calls": calls}, "finish_reason": "tool_calls"}
+        line = json.dumps(told | {"object": "chat.completion.chunk", "choices": [delta]})
+        self._answer(f"data: {line}\n\ndata: [DONE]\n\n".encode(), "text/event-stream")
+
+    def _say(self, value: object) -> None:
+        self._answer(json.dumps(value).encode(), "application/json")
+
+    def _answer(self, data: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def serve(turns: int) -> None:
+    _Handler.turns = turns
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    print(server.server_address[1], flush=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    sys.stdin.read()
+
+
+def run(argv: list[str], environment: dict[str, str], folder: Path) -> Cost:
+    """Of the program and all that it waited for; RuntimeError when it fails."""
+    began = time.monotonic()
+    with (folder / "out").open("w+b") as out:
+        process = subprocess.Popen(argv, env=os.environ | environment, cwd=folder, stdout=out, stderr=out)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            out.seek(0)
+            raise RuntimeError(f"{argv[:3]} ended with {process.returncode}: {out.read().decode()[-2000:]}")
+    return Cost(time.monotonic() - began, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+
+
+def ours(folder: Path, url: str, tasks: int, at_once: int) -> tuple[list[str], dict[str, str]]:
+    demo = folder / "demo"
+    demo.mkdir(exist_ok=True)
+    (demo / "data.csv").write_text("a\nb\n")
+    lines = [json.dumps({"id": f"t{number}", "task": f"Do what you want, number {number}.", "folder": "demo"})
+             for number in range(tasks)]  # fmt: skip
+    (folder / "tasks.jsonl").write_text("\n".join(lines) + "\n")
+    argv = [sys.executable, "-m", "stockade.cli", "batch", "run", "tasks.jsonl", "--model", "openai/fake", "--answers",
+            "native", "--parallel", str(at_once), "--discard", "--store", str(folder / "runs.db")]  # fmt: skip
+    states = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CONFIG", "CACHE", "DATA")}
+    return argv, {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", **states}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", type=int, default=100)
+    parser.add_argument("--turns", type=int, default=10)
+    parser.add_argument("--at-once", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.serve is not None:
+        serve(asked.serve)
+        return
+    mini = next(peer for peer in PEERS if peer.name.startswith("mini"))
+    mini = Peer(f"{mini.name}, unsealed", mini.requirements, "peer_mini_batch.py", mini.environment)
+    costs: dict[str, list[Cost]] = {}
+    with served(asked.turns) as url:
+        for _ in range(asked.rounds):
+            for peer in (None, mini, INSPECT):
+                with tempfile.TemporaryDirectory() as place:
+                    folder = Path(place)
+                    if peer is None:
+                        name, (argv, environment) = "stockade, sealed", ours(folder, url, asked.tasks, asked.at_once)
+                    else:
+                        made = installed(
+                            Peer(peer.name.removesuffix(", unsealed"), peer.requirements, peer.script, peer.environment)
+                        )
+                        name = peer.name
+                        argv = [made.argv[0], str(BENCH / peer.script), str(asked.tasks), str(asked.at_once)]
+                        environment = {**made.environment, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"}
+                    costs.setdefault(name, []).append(run(argv, environment, folder))
+                    print(f"{name}: {costs[name][-1]}", file=sys.stderr)
+    best = {name: _least(found) for name, found in costs.items()}
+    first = next(iter(best.values()))
+    rows = [
+        (
+            name,
+            f"{one.wall_s:.1f} s",
+            f"{one.wall_s / asked.tasks * 1000:.0f} ms",
+            f"{one.cpu_s / asked.tasks * 1000:.0f} ms",
+            f"{one.peak_mib:.0f} MiB",
+            f"{one.cpu_s / first.cpu_s:.2f}",
+        )
+        for name, one in best.items()
+    ]
+    what = f"{asked.tasks} tasks, {asked.turns} commands each"
+    print(draw((what, "all", "time a task", "CPU a task", "largest process", "CPU, ours is 1"), rows))
+
+
+def _least(found: list[Cost]) -> Cost:
+    return Cost(*(min(getattr(one, field) for one in found) for field in ("wall_s", "cpu_s", "peak_mib")))
+
+
+if __name__ == "__main__":
+    main()
