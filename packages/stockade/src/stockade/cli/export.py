@@ -41,6 +41,7 @@ from stockade.core.messages import Image
 from stockade.core.secrets import View
 from stockade.exports import in_words, used
 from stockade.exports.atif import text_of, trajectory
+from stockade.exports.junit import junit
 from stockade.runtime import sandboxes
 
 FORMATS: Mapping[str, Callable[[Sequence[RunEvent], View], Iterable[str]]] = {
@@ -48,6 +49,7 @@ FORMATS: Mapping[str, Callable[[Sequence[RunEvent], View], Iterable[str]]] = {
     "jsonl": lambda events, _: [to_json(event, ascii_only=True) for event in events],
     "markdown": lambda events, view: [report(events, _diff(events, view)).rstrip("\n")],
     "asciicast": lambda events, _: cast(events),
+    "junit": lambda events, _: [junit(events)],
 }
 """Of events without secrets, the lines of each form."""
 
@@ -59,7 +61,7 @@ FORMATS: Mapping[str, Callable[[Sequence[RunEvent], View], Iterable[str]]] = {
 @flags.offered(flags.STORE)
 def export(run: str, form: str, output: Path | None, **values: Any) -> int:
     """Write RUN in another form: markdown (a report with the diff), atif (one JSON document, ATIF v1.7),
-    jsonl (its events), asciicast (version 2, for asciinema play).
+    jsonl (its events), asciicast (version 2, for asciinema play), junit (XML: the run and each --check as a test case).
     """
     events, settings = history(values, run)
     view = review.view(events, settings.options.redact)
