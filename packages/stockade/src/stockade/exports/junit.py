@@ -15,7 +15,7 @@ _OUTPUT_CHARS = 100_000
 
 
 def junit(events: Sequence[RunEvent]) -> str:
-    """`events` begin with run_started. A check that the run did not come to is skipped; its last time is what counts."""
+    """`events` begin with run_started. A check that the run did not come to is skipped; its last time counts."""
     started = events[0]
     assert isinstance(started, RunStarted)
     wanted, finished = started.check, None
