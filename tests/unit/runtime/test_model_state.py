@@ -49,6 +49,12 @@ async def test_one_of_a_server_that_runs(monkeypatch: pytest.MonkeyPatch) -> Non
         assert await state("ollama/other") == "absent"
 
 
+async def test_auto_is_the_one_that_it_would_be_now() -> None:
+    found = await model_state("auto")
+    assert (found.name, found.state) == ("auto", "absent")
+    assert found.detail.startswith("embedded/")
+
+
 async def test_one_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     found = await model_state("openai/gpt")
@@ -58,6 +64,6 @@ async def test_one_elsewhere_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.state, found.detail) == ("hosted", "OPENAI_API_KEY is set")
 
 
-@pytest.mark.parametrize("spec", ["scripted/x", "nothing", "nobody/x", "embedded/none", "gguf//none", "auto"])
+@pytest.mark.parametrize("spec", ["scripted/x", "nothing", "nobody/x", "embedded/none", "gguf//none"])
 async def test_what_nobody_knows(spec: str) -> None:
     assert await state(spec) == "unknown"

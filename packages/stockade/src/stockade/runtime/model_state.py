@@ -10,6 +10,8 @@ from stockade.core.errors import StockadeError
 from stockade.models import servers
 from stockade.models.local import folder, server_lease
 from stockade.models.providers import PROVIDERS, ModelName, parse_name
+from stockade.models.settings import ModelSettings
+from stockade.runtime.models import chosen_by
 
 _OURS = ("embedded", "gguf")
 
@@ -29,7 +31,20 @@ class ModelState(Data):
 
 
 async def model_state(spec: str) -> ModelState:
-    """Of PROVIDER/NAME. A server near here is asked what it has; one elsewhere is not."""
+    """Of PROVIDER/NAME; of `auto` that of the one that it would be now. A server near here is asked what it has; one
+    elsewhere is not.
+    """
+    try:
+        chosen = (await chosen_by(spec, ModelSettings(), os.environ)).spec
+    except StockadeError as error:
+        return ModelState(name=spec, state="unknown", detail=error.message)
+    found = await _of_name(chosen)
+    if chosen == spec:
+        return found
+    return found.model_copy(update={"name": spec, "detail": f"{chosen}{found.detail and f': {found.detail}'}"})
+
+
+async def _of_name(spec: str) -> ModelState:
     try:
         name = parse_name(spec)
         if name.provider in _OURS:
