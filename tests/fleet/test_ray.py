@@ -49,11 +49,14 @@ def events(stage: Stage, run: str, *flags: str) -> list[dict[str, Any]]:
 
 
 def check_once(stage: Stage, *flags: str) -> None:
-    """Each task has one line, is solved, and its command ran once, or its record says that nobody knows."""
+    """Each task is solved, and its command ran once, or its record says that nobody knows. A run that failed, as its
+    record could not be reached for too long, is tried again as another one.
+    """
+    failed = Counter(one["id"] for one in lines(stage) if one["outcome"] not in ("solved", "cancelled"))
     found = [one for one in lines(stage) if one["outcome"] == "solved"]
     assert Counter(one["id"] for one in found) == dict.fromkeys(NAMES, 1)
     ran = ledger(stage)
-    assert set(ran.values()) == {1}
+    assert all(times <= 1 + failed[name] for name, times in ran.items()), (ran, failed)
     for one in found:
         told = events(stage, one["run"], *flags)
         assert [event["status"] for event in told if event["type"] == "run_finished"][-1:] == ["done"]
