@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio
 
-from stockade.core.errors import UsageError, to_install
+from stockade.core.errors import StoreFailed, UsageError, to_install
 from stockade.core.events import RunFinished
 from stockade.core.ports import RunStore
 from stockade.fleet.batch import RUNS_A_CPU, Plan, Runner, Running
@@ -30,6 +30,7 @@ from stockade_sandbox.results import FolderLayer
 _LOOK_S = 0.5
 _CANCEL_S = 60.0
 _CONNECT_S = 10.0
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 _OBJECTS_BYTES = 100 << 20
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -190,7 +191,7 @@ def drive(job: Job) -> Done:
 
 
 async def _drive(job: Job, asked: threading.Event) -> Done:
-    store, item = _store(job.item.spec.store), job.item
+    store, item = await _opened(job.item.spec.store), job.item
     runner = _Worker((item,), _Begun(job), store, Plan(parallel=1, max_cost=job.max_cost))
     async with anyio.create_task_group() as looking, anyio.create_task_group() as work:
         looking.start_soon(_stop_when, asked, work.cancel_scope)
@@ -207,6 +208,16 @@ async def _stop_when(asked: threading.Event, scope: anyio.CancelScope) -> None:
     while not asked.is_set():  # noqa: ASYNC110 (the same)
         await anyio.sleep(_LOOK_S)
     scope.cancel()
+
+
+async def _opened(address: str | None) -> RunStore:
+    """StoreFailed where the record is out of reach for half a minute: a server that is restarted is back before."""
+    for pause_s in _PAUSES_S:
+        try:
+            return _store(address)
+        except StoreFailed:
+            await anyio.sleep(pause_s)
+    return _store(address)
 
 
 @cache
