@@ -35,7 +35,6 @@ _OBJECTS_BYTES = 100 << 20
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else loopback is not taken as an address
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
 
@@ -45,7 +44,6 @@ class Job:
 
     item: Item
     run_id: str
-    tries: int
     allowance: float
     max_cost: float
 
@@ -124,8 +122,7 @@ class RayRunner(Runner):
         running.run_id = self.results.begun(running.item) or ""
         if not running.run_id:
             await self._name(running)
-        tries = self.results.tries(running.item)
-        job = Job(running.item, running.run_id, tries, running.allowance, self.plan.max_cost)
+        job = Job(running.item, running.run_id, running.allowance, self.plan.max_cost)
         reference = self._task.remote(job)
         try:
             done: Done = await reference
@@ -162,9 +159,6 @@ class _Begun(Results):
 
     def begun(self, item: Item) -> str | None:
         return self._job.run_id
-
-    def tries(self, item: Item) -> int:
-        return self._job.tries
 
 
 class _Worker(Runner):
