@@ -3,7 +3,7 @@
 import resource
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
@@ -14,14 +14,12 @@ from stockade.runtime.spec import RunSpec
 from stockade.server.api import Served
 from stockade.server.app import make_app
 from stockade.server.batching import Batches
+from stockade.server.certificate import Certificate, given, self_signed
 from stockade.server.runs import Runs
 from stockade.server.sandboxes import Sandboxes
 from stockade.server.tokens import Tokens
 from stockade.server.uploads import Uploads
 from stockade_sandbox.server.listening import listen, make_server
-
-if TYPE_CHECKING:
-    from stockade.server.certificate import Certificate
 
 _FILES = 16_384
 Announce = Callable[[str, str | None, list[str]], None]
@@ -42,7 +40,11 @@ async def start(
     tokens = Tokens()
     runs = Runs(options, Roots.of(options.folder), store, tokens, own["allow_model"])
     hide(runs.redactor)
-    certificate = _certificate(host, own)
+    certificate: Certificate | None = None
+    if own["tls_cert"] is not None:
+        certificate = given(own["tls_cert"], own["tls_key"])
+    elif own["tls_self_signed"]:
+        certificate = self_signed(host)
     names = {host.lower(), *(certificate.names if certificate else ())}
     if own["behind_proxy"]:
         names.add(own["behind_proxy"].lower())
@@ -72,11 +74,3 @@ async def start(
     finally:
         with anyio.CancelScope(shield=True):
             await store.close()
-
-
-def _certificate(host: str, own: Mapping[str, Any]) -> "Certificate | None":
-    if own["tls_cert"] is None and not own["tls_self_signed"]:
-        return None
-    from stockade.server.certificate import given, self_signed  # noqa: PLC0415 (a tenth of a start without TLS)
-
-    return given(own["tls_cert"], own["tls_key"]) if own["tls_cert"] is not None else self_signed(host)
