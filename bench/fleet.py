@@ -26,6 +26,7 @@ from typing import Any
 
 from bench.contenders import BENCH
 from bench.peers import PEERS, Peer, installed
+from bench.server import answer
 from bench.table import draw
 
 INSPECT = Peer("inspect_ai 0.3.285", ("inspect-ai==0.3.285", "openai==3.57.0"), "peer_inspect.py")
@@ -39,26 +40,6 @@ class Cost:
     wall_s: float
     cpu_s: float
     peak_mib: float
-
-
-def answer(body: dict[str, Any], turns: int) -> dict[str, Any]:
-    """The assistant's message, from what was said before."""
-    turn = sum(message["role"] == "assistant" for message in body["messages"])
-    names = [tool["function"]["name"] for tool in body.get("tools", ())]
-    command = f"echo {turn}"
-    if turn >= turns:
-        if "submit" in names:
-            return _call("submit", turn, answer="done")
-        if "finish" in names:
-            return _call("finish", turn, answer="done")
-        command = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-    return _call(next(name for name in names if name in ("bash", "shell")), turn, command=command)
-
-
-def _call(name: str, turn: int, **arguments: str) -> dict[str, Any]:
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    call = {"id": f"call_{turn}", "type": "function", "function": function}
-    return {"role": "assistant", "content": "go on", "tool_calls": [call]}
 
 
 @contextmanager
@@ -84,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        message = answer(body, self.turns)
+        message = answer(body, sum(one["role"] == "assistant" for one in body["messages"]), self.turns)
         choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
         told: dict[str, Any] = {"id": "x", "object": "chat.completion", "created": 1, "model": "fake", "usage": USAGE}
         if not body.get("stream"):

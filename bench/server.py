@@ -20,6 +20,8 @@ from bench.processes import cpu_clock, living_cpu_s, peak_rss
 
 MAX_HEAD_BYTES = 1 << 16
 SHELL_TOOLS = ("bash", "shell")
+ENDINGS = ("final_answer", "submit", "finish")
+"""What smolagents, inspect_ai and we end with."""
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """How mini-swe-agent ends."""
 
@@ -66,8 +68,8 @@ def answer(body: dict[str, Any], turn: int, turns: int) -> dict[str, Any]:
         return {"role": "assistant", "content": json.dumps({"thought": "go on", "action": action})}
     if turn < turns:
         return _call(next(name for name in names if name in SHELL_TOOLS), turn, command=command)
-    if "final_answer" in names:
-        return _call("final_answer", turn, answer="done")
+    if ending := next((name for name in names if name in ENDINGS), None):
+        return _call(ending, turn, answer="done")
     if "You can finish" in json.dumps(body["messages"][:2]):
         return {"role": "assistant", "content": "done"}
     return _call(names[0], turn, command=SUBMIT)
