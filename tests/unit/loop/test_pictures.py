@@ -9,6 +9,7 @@ from stockade.core.events import (
     ActionFinished,
     ActionStarted,
     AnswerUnderstood,
+    AnswerUnreadable,
     HistoryCompacted,
     ModelAnswered,
     ModelStarted,
@@ -43,7 +44,11 @@ TWO: list[RunEvent] = [started(), model(sees=True), *turn(1, WITH, ToolResult(st
 
 @pytest.mark.parametrize("protocol", [NativeAnswers(), JsonAnswers()])
 def test_what_is_sent_live_is_what_is_sent_after_a_resume(protocol: AnswerProtocol) -> None:
-    events = [*TWO, *turn(2, ToolResult(status="data", text="more")), *turn(3, WITH)]
+    unreadable: list[RunEvent] = [
+        ModelAnswered(at=0, turn=2, answer=ModelAnswer(content="?")),
+        AnswerUnreadable(at=0, turn=2, attempt=1, message="no action"),
+    ]
+    events = [*TWO, *unreadable, *turn(2, ToolResult(status="data", text="more")), *turn(3, WITH)]
     live, again, sent = Context(protocol), Context(protocol), []
     for event in events:
         if isinstance(event, ModelAnswered):
