@@ -64,8 +64,8 @@ def broken(screen: Screen, columns: int) -> list[str]:
     return [line for line in screen.text.split("\n") if len(line.rstrip()) > columns and not line.startswith(AS_IT_IS)]
 
 
-def flows(stage: Stage) -> dict[str, tuple[Sequence[str], Sequence[tuple[str, str]]]]:
-    """Each: the words of the command, and what is typed once something is on the screen."""
+def flows(stage: Stage) -> dict[str, tuple[Sequence[str], Sequence[tuple[str, ...]]]]:
+    """Each: the words of the command, and what is typed once something is on the screen, one behind the other."""
     run = ("run", "count the lines", "--folder", str(stage.demo), "-m", stage.script(WORK, DONE, name="run.jsonl"))
     plan = stage.script(
         json.dumps(PROFILE), say("shell", command="true"), say("finish", answer="two"), name="plan.jsonl"
@@ -75,7 +75,7 @@ def flows(stage: Stage) -> dict[str, tuple[Sequence[str], Sequence[tuple[str, st
         "chat": (("chat", "--folder", str(stage.demo), "-m", stage.script(WORK, DONE, name="chat.jsonl")),
                  [("Ctrl-D leaves", "count\r"), ("/apply asks", "/diff\r"),
                   ("data.csv", "/help\r"), ("/quit", "\x04")]),
-        "review": (run, [("change:", "?\r"), ("change:", "f\r"), ("]", "y\r")]),
+        "review": (run, [("change:", "?\r"), ("goes on with it", "change:", "f\r"), ("Apply this?", "y\r")]),
         "plan": (("plan", "count", "-m", plan, "--folder", str(stage.demo)),
                  [("[Y/n]", "y\r"), ("feedback for", "y\r")]),
         "code": (("code", "two() gives 2", "-m", code, "--no-input", "--example", "two() == 2"), []),
@@ -92,8 +92,8 @@ def flows(stage: Stage) -> dict[str, tuple[Sequence[str], Sequence[tuple[str, st
 def test_no_line_of_ours_is_broken_wrongly(stage: Stage, start: Start, size: tuple[int, int]) -> None:
     for name, (words, typed) in flows(stage).items():
         screen = start(*words, size=size)
-        for seen, keys in typed:
-            screen.until(seen)
+        for *seen, keys in typed:
+            screen.until(*seen)
             screen.type(keys)
         screen.status()
         assert broken(screen, size[0]) == [], name

@@ -51,7 +51,6 @@ def screen(stage: Stage, client: str) -> Iterator[OnScreen]:
 def test_a_program_has_the_terminal_and_what_it_did_is_reviewed(stage: Stage, screen: OnScreen) -> None:
     before = stage.tree()
     shown = screen("--", "stand-in")
-    shown.until("passed on as it is")
     shown.until("stand-in term=xterm", "size 120x40")
     shown.resize(90, 30)
     shown.until("size 90x30")
@@ -67,7 +66,7 @@ def test_a_program_has_the_terminal_and_what_it_did_is_reviewed(stage: Stage, sc
     shown.until("ran")
     assert "\x1b[32mstand-in" in shown.cells
     shown.type("q")
-    shown.until("3 files changed", "Apply to")
+    shown.until("passed on as it is", "3 files changed", "Apply to")
     assert "size 90x30" not in shown.text, "the other screen is left"
     assert stage.tree() == before
     shown.type("y\r")
