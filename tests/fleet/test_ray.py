@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def on_ray(stage: Stage, where: str = "ray", parallel: int = 3, delay_s: float =
     return [*batch, "--on", where], stage.tmp_path / "tasks.results.jsonl"
 
 
-def workers(process: "subprocess.Popen[bytes]") -> list[int]:
+def workers(process: "subprocess.Popen[Any]") -> list[int]:
     """The processes of its cluster that drive runs now."""
     found = list[int]()
     for pid in descendants(process.pid):
@@ -130,15 +131,31 @@ async def under_way(record: str) -> int:
     return len(found)
 
 
+@dataclass
+class Nodes:
+    """tests.support.ray_nodes, started."""
+
+    process: "subprocess.Popen[str]"
+    address: str
+
+    def say(self, word: str) -> None:
+        """`kill` or `add`; returns when it is done."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{word}\n")
+        self.process.stdin.flush()
+        assert self.process.stdout.readline() == f"{word}\n"
+
+
 @contextmanager
-def two_nodes(stage: Stage) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def two_nodes(stage: Stage) -> Iterator[Nodes]:
     program = [sys.executable, "-m", "tests.support.ray_nodes"]
     with subprocess.Popen(
         program, env=stage.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
     ) as nodes:
         assert nodes.stdout is not None
         try:
-            yield nodes.stdout.readline().strip(), nodes
+            yield Nodes(nodes, nodes.stdout.readline().strip())
         finally:
             assert nodes.stdin is not None
             nodes.stdin.close()
@@ -146,17 +163,13 @@ def two_nodes(stage: Stage) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
 
 
 def test_a_node_and_the_database_are_killed_and_every_run_goes_on(stage: Stage) -> None:
-    with postgres.server() as server, two_nodes(stage) as (address, nodes):
+    with postgres.server() as server, two_nodes(stage) as nodes:
         record = ("--store", server.new_database())
-        arguments, _ = on_ray(stage, f"ray:{address}", parallel=8, delay_s=4)
+        arguments, _ = on_ray(stage, f"ray:{nodes.address}", parallel=8, delay_s=4)
         process = stage.start(*arguments, *record)
         while anyio.run(under_way, record[1]) <= A_NODE:
             assert process.poll() is None
-        assert nodes.stdin is not None
-        assert nodes.stdout is not None
-        nodes.stdin.write("kill\n")
-        nodes.stdin.flush()
-        assert nodes.stdout.readline() == "killed\n"
+        nodes.say("kill")
         server.kill()
         server.start()
         assert process.wait(PATIENCE_S) == 0, process.stderr and process.stderr.read()

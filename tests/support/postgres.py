@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -64,7 +64,8 @@ class Server:
         leader = int((self.data / "postmaster.pid").read_text().splitlines()[0])
         children = subprocess.run(["pgrep", "-P", str(leader)], capture_output=True, text=True, check=False)
         for pid in [leader, *(int(line) for line in children.stdout.split())]:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # of a connection that is over
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 

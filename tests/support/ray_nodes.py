@@ -1,9 +1,10 @@
 """Two Ray nodes on this machine, as a program: prints the address of the first. A line on stdin, `kill`, ends the
-second as a power cut does; the end of stdin ends both.
+second as a power cut does, `add` begins another second one; the end of stdin ends both.
 """
 
 import os
 import sys
+from typing import Any
 
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER="0")
 
@@ -12,14 +13,20 @@ from ray.cluster_utils import Cluster
 CPUS = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
+def add(cluster: Cluster) -> Any:
+    return cluster.add_node(num_cpus=1, object_store_memory=100 << 20, node_ip_address="127.0.0.1")
+
+
 def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args={**CPUS, "node_ip_address": "127.0.0.1"})
-    second = cluster.add_node(num_cpus=1, object_store_memory=100 << 20, node_ip_address="127.0.0.1")
+    second = add(cluster)
     print(cluster.address, flush=True)
     for line in sys.stdin:
         if line.strip() == "kill":
             cluster.remove_node(second, allow_graceful=False)
-            print("killed", flush=True)
+        else:
+            second = add(cluster)
+        print(line.strip(), flush=True)
     cluster.shutdown()  # type: ignore[no-untyped-call]
 
 
