@@ -11,7 +11,7 @@ PYTEST = STOCKADE_TEST_SCALE=$(SCALE) $(BIN)/python -m pytest --numprocesses $(W
 SCALE = 1
 ORDINARY = not slow and not model and not toolchain
 
-.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size pictures lock clean
+.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size picture pictures lock clean
 
 $(BIN)/stockade: packages/sandbox/pyproject.toml packages/stockade/pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -101,7 +101,10 @@ agent: $(VENV)/.dev  ## rebuild the two small C programs of the sandbox (musl-gc
 		build="packages/sandbox/src/stockade_sandbox/$$(dirname $$program)/build.sh" && out="$$(basename $$program)" && \
 		sh $$build $$out-x86_64 && CC="$$($(BIN)/python -m tests.support.toolchains)" sh $$build $$out-aarch64 || exit 1; done
 
-pictures: $(VENV)/.dev  ## docs/pictures from real runs in tmux and Chromium
+picture: $(VENV)/.dev  ## the film of the README, from a real run in tmux
+	$(BIN)/python -m docs.make_film
+
+pictures: picture  ## docs/pictures from real runs in tmux and Chromium
 	$(BIN)/python -m docs.make_pictures
 	$(BIN)/python -m docs.make_page_pictures
 

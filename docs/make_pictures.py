@@ -35,7 +35,7 @@ HOME = Path("/tmp/stockade-tour")
 SIZE = (80, 24)
 PATIENCE_S = 60
 DAY = "2026-01-02"
-_QUESTION = "or say what to change:"
+QUESTION = "or say what to change:"
 _ID = re.compile(r"(?<!\d)\d{8}-\d{6}-[a-z0-9]{4,}\b")
 _SECONDS = re.compile(r"(?<!\d)\d+\.\d s\b")
 _OF_CLAUDE = (
@@ -43,7 +43,7 @@ _OF_CLAUDE = (
     (re.compile(r"[A-Z]\w+ for \d+s"), "Worked for 1s"),
 )
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL")
-_FORMAT = re.sub(r" *@font-face \{\{.*?\}\}\n| *<!--.*?-->\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+FORMAT = re.sub(r" *@font-face \{\{.*?\}\}\n| *<!--.*?-->\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 """Rich's, without the fonts that it would fetch and without the address of its makers."""
 
 
@@ -73,7 +73,7 @@ FLOWS = {
                 command="wc -l < data.csv > count.txt; cat count.txt"),
             say("finish", answer="data.csv has 12 lines, and count.txt says so."),
         ),
-        [(_QUESTION, "y\r")],
+        [(QUESTION, "y\r")],
     ),
     "chat": Flow(
         "chat --folder demo -m scripted/chat.jsonl",
@@ -100,7 +100,7 @@ FLOWS = {
             ("Do you want to make this edit", "\r"),
             ("all is done", "\x04"),
             ("again to exit", "\x04"),
-            (_QUESTION, "y\r"),
+            (QUESTION, "y\r"),
         ],
         acts=[
             ("Read", {"file_path": "/workspace/data.csv"}),
@@ -190,7 +190,7 @@ def drawn(name: str, cells: str) -> str:
     text.rstrip()
     console = Console(record=True, width=SIZE[0], file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(text)
-    return console.export_svg(title="stockade", theme=MONOKAI, code_format=_FORMAT, unique_id=f"stockade-{name}")
+    return console.export_svg(title="stockade", theme=MONOKAI, code_format=FORMAT, unique_id=f"stockade-{name}")
 
 
 def main() -> None:

@@ -48,6 +48,11 @@ class Screen:
         return self._do("capture-pane", "-p", "-e", "-S", "-")
 
     @property
+    def rows(self) -> str:
+        """What is on it now with its colours, as escapes, a line a row."""
+        return self._do("capture-pane", "-p", "-e")
+
+    @property
     def modes(self) -> tuple[bool, bool]:
         """Whether it is the other screen, and whether the mouse is told."""
         other, mouse = self._do("display-message", "-p", "#{alternate_on} #{mouse_any_flag}").split()
