@@ -11,7 +11,7 @@ PYTEST = STOCKADE_TEST_SCALE=$(SCALE) $(BIN)/python -m pytest --numprocesses $(W
 SCALE = 1
 ORDINARY = not slow and not model and not toolchain
 
-.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size picture pictures lock clean
+.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size picture pictures lock release clean
 
 $(BIN)/stockade: packages/sandbox/pyproject.toml packages/stockade/pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -107,6 +107,9 @@ picture: $(VENV)/.dev  ## the film of the README, from a real run in tmux
 pictures: picture  ## docs/pictures from real runs in tmux and Chromium
 	$(BIN)/python -m docs.make_pictures
 	$(BIN)/python -m docs.make_page_pictures
+
+release:  ## dist/ of this commit: wheels, what they are made of (CycloneDX), sums; the same bytes each time. Nothing is uploaded
+	.ci/release
 
 lock:  ## new lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)/lock

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from stockade.core.ports import RunStore
 from stockade.store.opening import open_store
@@ -108,6 +109,7 @@ async def told(address: str, runs: list[str]) -> dict[str, list[Any]]:
     return found
 
 
+@pytest.mark.timeout(600 + RUNS)
 def test_every_run_ends_and_what_it_did_outside_was_done_once_or_is_said(stage: Stage) -> None:
     hit: list[dict[str, Any]] = []
     with postgres.server() as server, two_nodes(stage) as nodes:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -27,11 +28,11 @@ NEEDED = {
 PROGRAMS = ("stockade_sandbox/agent/agent-", "stockade_sandbox/launcher/launch-")
 
 
-def wheel_of(name: str, folder: Path, machine: str = "") -> Path:
+def wheel_of(name: str, folder: Path, machine: str = "", *, packages: Path = ROOT / "packages") -> Path:
     """Built for `machine`, or for this one."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     environment = {**os.environ, "STOCKADE_WHEEL_MACHINE": machine}
-    subprocess.run(build, cwd=ROOT / "packages" / name, check=True, capture_output=True, env=environment)
+    subprocess.run(build, cwd=packages / name, check=True, capture_output=True, env=environment)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -43,6 +44,18 @@ def test_a_wheel_has_what_is_needed(name: str, tmp_path: Path) -> None:
         for needed in NEEDED[name]:
             assert archive.read(needed) == (ROOT / "packages" / name / "src" / needed).read_bytes(), needed
     assert not [path for path in names if path.startswith("tests") or "__pycache__" in path]
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_the_same_sources_give_the_same_bytes(name: str, tmp_path: Path) -> None:
+    """Elsewhere, at another time, and where nobody else may read them."""
+    copy = tmp_path / "elsewhere" / name
+    shutil.copytree(ROOT / "packages" / name, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in copy.rglob("*"):
+        path.chmod(path.stat().st_mode & ~0o077)
+        os.utime(path, (10**9, 10**9))
+    here = wheel_of(name, tmp_path / "here").read_bytes()
+    assert wheel_of(name, tmp_path / "there", packages=copy.parent).read_bytes() == here
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

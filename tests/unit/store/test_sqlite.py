@@ -16,7 +16,7 @@ import anyio.lowlevel
 import pytest
 
 from stockade.core.errors import StoreFailed
-from stockade.core.events import SCHEMA_VERSION, RunEvent, to_json
+from stockade.core.events import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, RunEvent, to_json
 from stockade.store.database import migrations
 from stockade.store.record import SQLRecord
 from stockade.store.sqlite import SQLiteDatabase, SQLiteStore
@@ -49,8 +49,8 @@ def writer(path: Path, name: str, turns: int) -> "subprocess.Popen[str]":
 
 @pytest.mark.parametrize(
     ("version", "words"),
-    [(SCHEMA_VERSION - 1, f"an older Stockade (record schema {SCHEMA_VERSION - 1}, this one reads {SCHEMA_VERSION})"),
-     (SCHEMA_VERSION + 1, "a newer Stockade")],
+    [(OLDEST_SCHEMA_VERSION - 1, "was recorded before the first release (record schema 1; those from 2 on are read)"),
+     (SCHEMA_VERSION + 1, "was recorded by a newer Stockade")],
 )  # fmt: skip
 async def test_a_run_of_another_schema_of_events_is_refused_by_name(tmp_path: Path, version: int, words: str) -> None:
     path, old = tmp_path / "runs.db", {**json.loads(to_json(first("old"))), "schema_version": version, "strange": 1}
@@ -61,7 +61,7 @@ async def test_a_run_of_another_schema_of_events_is_refused_by_name(tmp_path: Pa
         db.execute("UPDATE events SET body=?, crc=NULL", (body,))
     db.close()
     async with SQLiteStore(path) as store:
-        with pytest.raises(StoreFailed, match=re.escape(f"run old was recorded by {words}")):
+        with pytest.raises(StoreFailed, match=re.escape(f"run old {words}")):
             await store.events("old")
         await store.remove("old")
         assert await store.runs() == []

@@ -23,6 +23,10 @@ from stockade_sandbox.results import Change, FolderLayer
 BOTS_OWN = "the bot's own"
 """Among `sources` of a start: the bot itself wants its answers so."""
 SCHEMA_VERSION = 2
+OLDEST_SCHEMA_VERSION = 2
+"""That of the first release: from it on every record opens. Who raises SCHEMA_VERSION has the classes that changed read
+the older form too, and adds a record to tests/data/records.
+"""
 
 
 class Autonomy(Data):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stockade.core.errors import StoreFailed
-from stockade.core.events import SCHEMA_VERSION, RunEvent, from_json, to_json
+from stockade.core.events import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, RunEvent, from_json, to_json
 from stockade.store.blobs import Large
 
 LARGE_BYTES = 64 << 10
@@ -66,8 +66,8 @@ def decode(run_id: str, rows: Sequence[tuple[Any, ...]], load: Load, place: str,
     for expected, (seq, body, crc, large) in enumerate(rows, first):
         if seq != expected:
             raise StoreFailed(f"run {run_id}: event {expected} is missing from {place}", _RECOVER)
-        if (match := _STARTED.match(str(body))) is not None and int(match[1]) != SCHEMA_VERSION:
-            raise _of_another_schema(run_id, int(match[1]))
+        if (match := _STARTED.match(str(body))) is not None:
+            _check_schema(run_id, int(match[1]))
         event = _event(body, crc, large, load, f"run {run_id}: event {seq} in {place}")
         events.append(event)
     return events
@@ -76,12 +76,16 @@ def decode(run_id: str, rows: Sequence[tuple[Any, ...]], load: Load, place: str,
 _RECOVER = "how to read what comes before it: docs/store.md, Damage"
 
 
-def _of_another_schema(run_id: str, version: int) -> StoreFailed:
-    """Names of events and fields are others in each: nothing of it is read half."""
+def _check_schema(run_id: str, version: int) -> None:
+    """Of a schema that is not read nothing is read half: names of events and fields may be others."""
     if version > SCHEMA_VERSION:
-        return StoreFailed(f"run {run_id} was recorded by a newer Stockade", "update Stockade")
-    why = f"run {run_id} was recorded by an older Stockade (record schema {version}, this one reads {SCHEMA_VERSION})"
-    return StoreFailed(why, f"read it with that version, or remove it: stockade runs rm --force {run_id}")
+        raise StoreFailed(f"run {run_id} was recorded by a newer Stockade", "update Stockade")
+    if version < OLDEST_SCHEMA_VERSION:
+        raise StoreFailed(
+            f"run {run_id} was recorded before the first release (record schema {version}; those from"
+            f" {OLDEST_SCHEMA_VERSION} on are read)",
+            f"read it with that version, or remove it: stockade runs rm --force {run_id}",
+        )
 
 
 def _event(body: object, crc: object, large: object, load: Load, name: str) -> RunEvent:
