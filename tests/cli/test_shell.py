@@ -187,6 +187,19 @@ def test_answers_without_an_action_do_not_spin_for_ever(stage: Stage) -> None:
     assert sum(event["type"] == "answer_unreadable" for event in ended.events) == 20
 
 
+def test_raw_answers_are_shown_as_they_come(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = '[{"command": "echo \\u001b[2Jon"}]'
+    arguments = ("auto", "--workspace", str(stage.tmp_path / "home"), "--no-intro", "--max-turns", "1", "--model")
+    assert raw not in stage.call(*arguments, stage.script(raw)).err
+    monkeypatch.setenv("LLAMA_STREAM", "True")
+    shown = stage.call(*arguments, stage.script(raw)).err
+    assert f"{raw}\n" in shown
+    assert shown.index(raw) < shown.index("$ echo")
+    monkeypatch.setenv("LLAMA_STREAM", "False")
+    assert raw not in stage.call(*arguments, stage.script(raw)).err
+    assert raw in stage.call(*arguments, stage.script(raw), "-o", "raw_answers=true").err
+
+
 def test_a_stream_in_config_json_changes_nothing(stage: Stage) -> None:
     ended = live(stage, act(file="config.json", content='{"stream": true, "temperature": 0.7}'), act(command="echo on"))
     assert text(seen(ended)[-1]) == "on\n"

@@ -27,10 +27,10 @@ def test_seconds_and_tokens_a_second() -> None:
     status, file = line(clock)
     status.begin("thinking")
     clock.now = 2
-    status.piece()
+    status.piece("a")
     clock.now = 4
     for _ in range(9):
-        status.piece()
+        status.piece("a")
     status.tick()
     assert file.getvalue().endswith("thinking 4 s · 10 tokens · 5.0/s")
     status.end()

@@ -139,6 +139,7 @@ def carry_out(
     console = progress(plain=front.plain)
     live = talk.live and moves_cursor(console, plain=front.plain) and not (front.quiet or front.json_lines)
     renderer = Renderer(console, live=live, show_intro=show_intro, whole=front.verbose)
+    renderer.status.raw = front.raw_answers
     watch, interrupt = Watch(front, renderer, tape=tape), Interrupt()
     watch.attention = Attention(console if front.bell and not (front.plain or watch.silent) else None, front.notify)
     talk.bind(watch, interrupt, store)

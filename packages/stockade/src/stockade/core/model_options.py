@@ -48,7 +48,7 @@ LLAMA_VARIABLES: dict[str, str] = {
     "TYPE_V": "cache_type_v", "ROPE_FREQ_BASE": "rope_freq_base", "ROPE_FREQ_SCALE": "rope_freq_scale",
     "MAIN_GPU": "main_gpu", "SPLIT_MODE": "split_mode", "TENSOR_SPLIT": "tensor_split", "NUMA": "numa",
     "LORA_PATH": "lora", "LAST_N_TOKENS_SIZE": "repeat_last_n", "MAX_TOKENS": "answer_tokens",
-    "EXIT_TIMEOUT": "command_timeout",
+    "EXIT_TIMEOUT": "command_timeout", "STREAM": "raw_answers",
     **{name.upper(): name for name in SamplingOptions.model_fields if name != "answer_tokens"},
 }  # fmt: skip
 """`LLAMA_NAME` as pocket-ASI has it -> the key here. LLAMA_MODEL_PATH is beside them: it names a file."""
@@ -57,6 +57,7 @@ LLAMA_UNUSED = frozenset({
     "VOCAB_ONLY", "LOGITS_ALL", "EMBEDDING", "OFFLOAD_KQV", "CHAT_FORMAT", "LORA_BASE", "LORA_SCALE", "POOLING_TYPE",
     "ROPE_SCALING_TYPE", "YARN_EXT_FACTOR", "YARN_ATTN_FACTOR", "YARN_BETA_FAST", "YARN_BETA_SLOW", "YARN_ORIG_CTX",
     "TFS_Z", "LOGPROBS", "TOP_LOGPROBS", "TOKEN_BUFFER", "AUTOGEN_GRAMMAR",
+    "VERBOSE",
 })  # fmt: skip
 """Those of pocket-ASI that have no counterpart here: the user is told."""
 

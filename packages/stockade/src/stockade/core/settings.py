@@ -249,6 +249,7 @@ class FrontSettings:
     quiet: Annotated[bool, Setting("The answer only.")] = False
     plain: Annotated[bool, Setting("No colours, no spinner.")] = False
     verbose: Annotated[bool, Setting("Show output whole, however long it is.")] = False
+    raw_answers: Annotated[bool, Setting("Show the model's answers as it writes them, while they come.")] = False
     apply: Annotated[bool, Setting("Apply the changes to the folder at the end, without asking.")] = False
     discard: Annotated[bool, Setting("Discard the changes at the end, without asking.")] = False
     no_folder: Annotated[bool, Setting("Work in no folder where none is given, not in the current one.")] = False

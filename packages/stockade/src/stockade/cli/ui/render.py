@@ -259,14 +259,14 @@ class Renderer:
         self.status.used = used_so_far(self._used)
 
     def text(self, piece: str | None) -> None:
-        """A piece of the answer that is being made; only counted, since it is not yet understood.
+        """A piece of the answer that is being made; counted, and shown as it is where that is wanted.
 
         None: the answer begins again, and so does the count. An empty one is thinking, counted apart.
         """
         if piece is None:
             self.status.begin("thinking")
         elif piece:
-            self.status.piece()
+            self.status.piece(piece)
         else:
             self.status.thought()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from stockade.cli.ui.safe import one_line
+from stockade.cli.ui.safe import one_line, result_text
 
 FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ERASE = "\r\x1b[2K"
@@ -17,7 +17,11 @@ _PATIENCE_S = 0.3
 
 
 class StatusLine:
-    """Draws nothing when `live` is False: off a terminal, and with --plain."""
+    """Draws nothing when `live` is False: off a terminal, and with --plain. `raw`: answers are written as they come, in
+    place of how many tokens have come.
+    """
+
+    raw = False
 
     def __init__(self, console: Console, *, live: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -28,7 +32,7 @@ class StatusLine:
         self._pieces = 0
         self._thoughts = 0
         self._first_piece = 0.0
-        self._drawn = False
+        self._drawn = self._is_amid_raw = False
         self._frame = 0
         self.detail = ""
         """What stands behind the time."""
@@ -41,10 +45,15 @@ class StatusLine:
         self._words, self._since, self._pieces, self._thoughts = words, self._clock(), 0, 0
         self.detail = ""
 
-    def piece(self) -> None:
+    def piece(self, text: str) -> None:
         """A piece of a streaming answer came: about one token."""
         self._come()
         self._pieces += 1
+        if self.raw:
+            if not self._is_amid_raw:
+                self.erase()
+            self._console.out(result_text(text), end="", highlight=False)
+            self._is_amid_raw = True
 
     def thought(self) -> None:
         """A piece of what the model thinks before it answers came: about one token."""
@@ -57,7 +66,7 @@ class StatusLine:
 
     def tick(self) -> None:
         """Draw what there is to say now."""
-        if words := self.now():
+        if not self._is_amid_raw and (words := self.now()):
             self._draw(words)
 
     def now(self) -> str:
@@ -77,6 +86,9 @@ class StatusLine:
 
     def erase(self) -> None:
         """Make room for something that stays."""
+        if self._is_amid_raw:
+            self._console.out("")
+            self._is_amid_raw = False
         if self._drawn:
             self._console.file.write(_ERASE)
             self._console.file.flush()
