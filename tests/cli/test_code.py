@@ -1,13 +1,34 @@
 """`stockade code` as it is typed: the real command, the real sandbox, a scripted model."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from tests.cli.conftest import PATIENCE_S, Stage
 from tests.cli.test_terminal import QUESTION, Terminal
 from tests.support.tmux import Screen
+from tests.unit.plugins.coder.test_loop import wheel
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[int]:
+    """A web server of the folder on loopback; its port."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(folder)))
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
 
 GOOD = "### Requirements\nnone\n### Code\n```python\ndef add(a, b):\n    return a + b\n```"
 WRONG = GOOD.replace("a + b", "a - b")
@@ -44,6 +65,44 @@ def test_without_checks_what_the_program_prints_is_shown(stage: Stage) -> None:
     ended = stage.call("code", "Count.", "--model", stage.script(program))
     assert ended.status == 0, ended.err
     assert "attempt 1: it ran\n0 \\x1b[2J\n1 \\x1b[2J\n" in ended.err
+
+
+ADDS = "### Code\n```python\nimport sys\nprint(int(input('first? ')) + sum(int(line) for line in sys.stdin))\n```"
+
+
+def test_a_program_that_asks_reads_what_it_is_given(stage: Stage) -> None:
+    ended = stage.call("code", "Add.", "--stdin", "1\n2\n3", "--model", stage.script(ADDS))
+    assert ended.status == 0, ended.err
+    assert "attempt 1: it ran\nfirst? 6\n" in ended.err
+    (stage.tmp_path / "numbers").write_text("4\n5\n")
+    ended = stage.call("code", "Add.", "--stdin", f"@{stage.tmp_path / 'numbers'}", "--model", stage.script(ADDS))
+    assert "first? 9\n" in ended.err
+    without = stage.call("code", "Add.", "--model", stage.script(ADDS), "--repairs", "0", "--fresh-starts", "0")
+    assert (without.status, "EOFError" in without.err) == (1, True), without.err
+
+
+def test_every_attempt_reads_it_from_its_beginning(stage: Stage) -> None:
+    wrong = ADDS.replace("+ sum", "+ nothing + sum")
+    ended = stage.call("code", "Add.", "--stdin", "1\n2", "--json", "--model", stage.script(wrong, ADDS))
+    assert ended.status == 0, ended.err
+    assert [one["passed"] for one in ended.result["code"]["attempts"]] == [False, True]
+    missing = stage.call("code", "Add.", "--stdin", "@nowhere", "--model", stage.script(ADDS))
+    assert (missing.status, "--stdin nowhere: No such file" in missing.err) == (2, True), missing.err
+
+
+def test_a_library_comes_from_an_index_through_the_proxy(stage: Stage) -> None:
+    """An index of this machine, which pip asks as it asks PyPI; what was asked for is on record."""
+    package = stage.tmp_path / "index" / "simple" / "sevens"
+    wheel(package, "sevens")
+    (package / "index.html").write_text('<a href="sevens-1.0-py3-none-any.whl">sevens-1.0-py3-none-any.whl</a>')
+    program = "### Requirements\nsevens\n### Code\n```python\nfrom sevens import seven\nprint(seven() * 6)\n```"
+    with serving(stage.tmp_path / "index") as port:
+        flags = ("--net", f"localhost:{port}", "--env", f"PIP_INDEX_URL=http://127.0.0.1:{port}/simple")
+        ended = stage.call("code", "Print 42.", *flags, "--model", stage.script(program))
+    assert (ended.status, "attempt 1: it ran\n42\n" in ended.err) == (0, True), ended.err
+    told = stage.call("runs", "export", "last", "--format", "jsonl").events
+    asked = [one for one in told if one["type"] == "network_requested"]
+    assert {(one["host"], one["port"], one["verdict"]) for one in asked} == {("localhost", port, "allowed")}
 
 
 def test_verbose_shows_every_step(stage: Stage) -> None:

@@ -60,9 +60,10 @@ async def code(
     examples: tuple[str, ...] = (),
     budget: Budget | None = None,
     attempt_s: float = 10.0,
+    stdin: str = "",
     hooks: tuple[Hook, ...] = (),
 ) -> Done:
-    wanted = Wanted(tests=tests, examples=examples, plan=plan or Plan(), attempt_s=attempt_s)
+    wanted = Wanted(tests=tests, examples=examples, plan=plan or Plan(), attempt_s=attempt_s, stdin=stdin)
     policy = CoderBot().policy(make_policy(options or RunSpec(), "overlay"))
     done, job = Done(), wanted.job(task)
     done.model, done.coder = ScriptedModel(answers), make_coder(wanted, policy, task)
@@ -255,7 +256,7 @@ async def test_requirements_without_a_network(tmp_path: Path) -> None:
 def wheel(folder: Path, name: str) -> Path:
     """A library of one function, as pip installs it."""
     path, info = folder / f"{name}-1.0-py3-none-any.whl", f"{name}-1.0.dist-info"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as file:
         file.writestr(f"{name}.py", "def seven():\n    return 7\n")
         file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
@@ -303,12 +304,15 @@ async def test_tests_of_the_person(tmp_path: Path) -> None:
 
 async def test_the_model_is_told_what_the_program_is_checked_by(tmp_path: Path) -> None:
     tests = "def test_add():\n    assert add(2, 2) == 4\n"
-    done = await code(tmp_path, [GOOD], "Write it.", tests=tests, examples=("add('a', 'b') == 'ab'",))
+    done = await code(
+        tmp_path, [GOOD], "Write it.", tests=tests, examples=("add('a', 'b') == 'ab'",), stdin="1\n" * 300
+    )
     words = done.model.requests[0].messages[1].content
     assert words.startswith(
         "Write it.\n\nThe program must define: def add(a1: str, a2: str)\n\nIt must hold:\nadd('a',"
     )
     assert tests in words
+    assert "Its standard input is:\n```\n" + "1\n" * 250 + "\n... and more\n```" in words
     assert done.result.status == "success"
 
 

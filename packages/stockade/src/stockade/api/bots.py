@@ -400,12 +400,12 @@ class CoderBot(Bot):
         tests: str = "",
         examples: Sequence[str] = (),
         output: str = SOLUTION,
+        stdin: str = "",
         **options: Any,
     ) -> RunResult:
-        """`tests`: Python text with assert lines, test functions or a TestCase; `examples`: `f(2) == 4`, or doctests;
-        `output`: the program's name in the folder.
-        """
-        wanted = Wanted(tests=tests, examples=tuple(examples), output=output)
+        """`tests`: Python text with asserts, test functions or a TestCase; `examples`: `f(2) == 4`, or doctests;
+        `output`: the program's name in the folder; `stdin`: what it reads."""
+        wanted = Wanted(tests=tests, examples=tuple(examples), output=output, stdin=stdin)
         wanted.job(task)  # what is wrong with the checks is said before anything starts
         given = self._given(timeout, max_iterations, None, options)
         bot = self.spec.model_copy(update={"bot": CoderPlugin(wanted)})

@@ -20,7 +20,7 @@ from stockade.plugins.coder.work import MAX_TESTS_BYTES, Plan
 from stockade.runtime.settings import Settings
 from stockade.runtime.spec import Objects, RunSpec
 
-OWN = ("tests", "example", "repairs", "fresh_starts", "attempt_timeout", "output")
+OWN = ("tests", "example", "repairs", "fresh_starts", "attempt_timeout", "stdin", "output")
 
 ASKED = "a program for: (Enter sends, Alt-Enter: another line, Ctrl-D leaves)"
 LEAVE = ("exit", "quit")
@@ -82,6 +82,7 @@ def make_wanted(own: Mapping[str, Any]) -> Wanted:
         plan=make_plan(own),
         output=_name(own.get("output", SOLUTION)),
         attempt_s=_seconds(own),
+        stdin=_stdin(own.get("stdin", "")),
     )
 
 
@@ -107,14 +108,21 @@ def _name(text: str) -> str:
     return text
 
 
+def _stdin(text: str) -> str:
+    return _read("--stdin", text[1:]) if text.startswith("@") else f"{text}\n" if text else ""
+
+
 def _read_tests(name: str) -> str:
-    try:
-        data = read_regular(Path(name), MAX_TESTS_BYTES)
-    except OSError as error:
-        raise UsageError(f"--tests {name}: {error.strerror}") from None
-    if not data.strip():
+    text = _read("--tests", name)
+    if not text.strip():
         raise UsageError(f"--tests {name}: the tests are empty")
+    return text
+
+
+def _read(flag: str, name: str) -> str:
     try:
-        return data.decode()
+        return read_regular(Path(name), MAX_TESTS_BYTES).decode()
+    except OSError as error:
+        raise UsageError(f"{flag} {name}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"--tests {name} is not UTF-8 text") from None
+        raise UsageError(f"{flag} {name} is not UTF-8 text") from None

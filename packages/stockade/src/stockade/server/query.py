@@ -17,11 +17,12 @@ queries = APIRouter(responses=OF_TOKEN)
 
 
 class Query(Wire):
-    """What is asked. `tests` is the text of a test file, `examples` are like `f(1) == 2`."""
+    """What is asked. `tests` is the text of a test file, `examples` are like `f(1) == 2`, `stdin` is what it reads."""
 
     query: Text
     tests: str = Field(default="", max_length=200_000)
     examples: tuple[str, ...] = Field(default=(), max_length=100)
+    stdin: str = Field(default="", max_length=200_000)
 
 
 class Answer(Wire):
@@ -38,7 +39,7 @@ class Answer(Wire):
 @queries.post("/query", responses=errors(429, 502))
 async def query(asked: Query, request: Request, here: Here, token: Starts) -> list[Answer]:
     """A program for the query, when it is there: a list of one. A client that goes away ends its run."""
-    wanted = Wanted(tests=asked.tests, examples=asked.examples)
+    wanted = Wanted(tests=asked.tests, examples=asked.examples, stdin=asked.stdin)
     wanted.job(asked.query)  # what is wrong with the checks is said before anything starts
     bot = CODER.model_copy(update={"bot": CoderBot(wanted)})
     runs = here.runs

@@ -37,7 +37,7 @@ OFFLINE = "There is no network and nothing can be installed: use Python's standa
 
 class Wanted(Data):
     """How a task is checked, and for how long it is tried. `output`: the name of the program in the folder; `attempt_s`
-    bounds one run of it, in seconds.
+    bounds one run of it, in seconds; `stdin` is what each run reads from its standard input.
     """
 
     tests: str = ""
@@ -45,10 +45,12 @@ class Wanted(Data):
     plan: Plan = Plan()
     output: str = SOLUTION
     attempt_s: float = 10.0
+    stdin: str = ""
 
     def job(self, task: str) -> Job:
         """UsageError for tests or examples that are not understood."""
-        return make_job(task, self.tests, self.examples, self.attempt_s, self.output)
+        job = make_job(task, self.tests, self.examples, self.attempt_s, self.output)
+        return job.model_copy(update={"stdin": self.stdin})
 
 
 class CoderBot(Bot):

@@ -51,6 +51,8 @@ class Executor:
         folder, code = f"{ATTEMPTS}/{number}", self.program(draft)[0]
         result: dict[str, Action] = {}
         if not self._begun:
+            if self.job.stdin:
+                result["stdin"] = WriteFile(path=f"{ATTEMPTS}/stdin", content=self.job.stdin)
             result["checks"] = WriteFile(path=f"{ATTEMPTS}/job.json", content=self.job.text() + "\n")
         if self.folder is not None:
             old = f"rm -rf {ATTEMPTS}/{number - 1}; " if number > 1 else ""
@@ -64,6 +66,7 @@ class Executor:
         skipped = ",".join(str(line) for line in example_lines(code)) if self.job.has_checks else ""
         path = f"PYTHONPATH={libraries} " if libraries is not None else ""
         run = f"{path}python3 {RUNNER_AT}/{RUNNER} ../job.json ../{number}.json {skipped}".rstrip()
+        run += " < ../stdin" if self.job.stdin else ""
         result["run"] = Shell(command=f"(cd {folder} && {run})", timeout_s=self.job.limit_s + _SLACK_S)
         result["report"] = ReadFile(path=f"{ATTEMPTS}/{number}.json")
         return result

@@ -239,9 +239,10 @@ class Coder(Bot):
 
     def _request(self) -> ModelRequest:
         executor, streak = self.executor, self.progress.streak
-        asked = brief(self.task or self.ctx.started.task, self.examples, executor.job.tests, executor.signature)
+        job, wished = executor.job, self.task or self.ctx.started.task
+        asked = brief(wished, self.examples, job.tests, executor.signature, job.stdin)
         task = "\n\n".join(part for part in (asked, self.around) if part)
-        wants_example = not executor.job.has_checks
+        wants_example = not job.has_checks
         messages = conversation(task, self._words(), streak, self.plan, self.explain, wants_example=wants_example)
         hidden = self.ctx.parts.redactor.text
         cleaned = tuple(one.model_copy(update={"content": hidden(one.content)}) for one in messages)

@@ -13,6 +13,7 @@ from stockade.plugins.coder.program import Signature
 from stockade.plugins.coder.work import Attempt, Explain, FailedCheck, Plan, cut
 
 MAX_TESTS_CHARS = 6000
+MAX_STDIN_CHARS = 500
 FRESH_TEMPERATURE = 0.8
 MAX_CASES = 3
 _ROUND_SEEDS = 1000
@@ -43,7 +44,7 @@ def system(*, wants_example: bool) -> str:
     return _SYSTEM + (_EXAMPLE if wants_example else "")
 
 
-def brief(task: str, examples: Sequence[str], tests: str, signature: Signature | None) -> str:
+def brief(task: str, examples: Sequence[str], tests: str, signature: Signature | None, stdin: str = "") -> str:
     """The task with what else the program is checked by, which the user gave beside it."""
     parts = [task]
     if signature is not None and f"def {signature.name}" not in task:
@@ -53,6 +54,9 @@ def brief(task: str, examples: Sequence[str], tests: str, signature: Signature |
     if tests:
         shown = tests if len(tests) <= MAX_TESTS_CHARS else f"{tests[:MAX_TESTS_CHARS]}\n# ... and more"
         parts.append(f"It must pass these tests, which are there already:\n```python\n{shown.strip()}\n```")
+    if stdin:
+        shown = stdin if len(stdin) <= MAX_STDIN_CHARS else f"{stdin[:MAX_STDIN_CHARS]}\n... and more"
+        parts.append(f"Its standard input is:\n```\n{shown.strip()}\n```")
     return "\n\n".join(parts)
 
 

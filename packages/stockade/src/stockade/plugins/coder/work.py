@@ -158,7 +158,7 @@ class Job(Data):
     """The checks of a run: worked examples, and the text of a test file. Without both a program is run as a script.
 
     `limit_s` is wall-clock time of one program. `prelude` runs before it: what the task gives already. `names`: what
-    the tests may import it by, beside `main` and `solution`.
+    the tests may import it by, beside `main` and `solution`. `stdin`: what it reads from its standard input.
     """
 
     limit_s: float = Field(default=10.0, gt=0)
@@ -166,10 +166,11 @@ class Job(Data):
     tests: str = ""
     prelude: str = ""
     names: tuple[str, ...] = ()
+    stdin: str = ""
 
     def text(self) -> str:
         """JSON for the runner."""
-        return self.model_dump_json(indent=1)
+        return self.model_dump_json(indent=1, exclude={"stdin"})
 
     @property
     def has_checks(self) -> bool:
