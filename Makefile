@@ -11,7 +11,7 @@ PYTEST = STOCKADE_TEST_SCALE=$(SCALE) $(BIN)/python -m pytest --numprocesses $(W
 SCALE = 1
 ORDINARY = not slow and not model and not toolchain
 
-.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size picture pictures lock release clean
+.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size picture pictures lock site release clean
 
 $(BIN)/stockade: packages/sandbox/pyproject.toml packages/stockade/pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -110,6 +110,11 @@ pictures: picture  ## docs/pictures from real runs in tmux and Chromium
 
 release:  ## dist/ of this commit: wheels, what they are made of (CycloneDX), sums; the same bytes each time. Nothing is uploaded
 	.ci/release
+
+site: $(VENV)/.dev  ## the docs as a site with search in build/html; a link that leads nowhere ends it
+	rm -rf build/site && mkdir -p build/site
+	git ls-files -z -- '*.md' '*.toml' docs examples wit packages/stockade/src/stockade/plugins/wasm/wit | xargs -0 cp --parents --no-dereference -t build/site
+	$(BIN)/zensical build --strict --clean
 
 lock:  ## new lock files from pyproject.toml
 	$(PYTHON) -m venv $(VENV)/lock
