@@ -164,3 +164,16 @@ async def test_what_openrouter_says_it_took_is_what_it_cost(stage: Stage, cost: 
         ended = await call(stage, *run(stage, "openrouter/odd", "--json", "--max-cost", "9"), **where)
         assert ended.status == 0, ended.err
         assert ended.result["usage"]["cost"] == spent
+
+
+def test_a_helper_has_its_name_and_model_in_the_list(stage: Stage) -> None:
+    tasks = [say("sub_task", task="count", name="counter", model="smart"), say("sub_task", task="look", model="fast")]
+    boss = stage.script(*tasks, say("finish", answer="all done"), name="boss.jsonl")
+    strong = stage.script(say("shell", command="wc -l < data.csv"), DONE, name="strong.jsonl")
+    quick = stage.script(say("finish", answer="quick"), name="quick.jsonl")
+    flags = ("--bot", "boss", "--smart-model", strong, "--fast-model", quick)
+    ended = stage.call(*run(stage, boss, *flags))
+    assert (ended.status, ended.out) == (0, "all done\n"), ended.err
+    assert "sub_task counter (smart model): count" in ended.err
+    listed = {one["bot"]: one["model"] for one in stage.call("runs", "list", "--json").events}
+    assert listed == {"boss": boss, "counter": strong, "helper": quick}

@@ -9,13 +9,14 @@ import pytest
 from stockade.core.actions import Action, Answered, Failed, Refused, ToolCall, ToolResult
 from stockade.core.budget import Budget
 from stockade.core.errors import UsageError
-from stockade.core.events import ActionFinished, RunFinished, SubRunFinished, SubRunStarted, ToolsReady
+from stockade.core.events import ActionFinished, RunFinished, RunStarted, SubRunFinished, SubRunStarted, ToolsReady
 from stockade.core.messages import Usage
 from stockade.core.tools import ToolSpec
 from stockade.loop.pause import Pause, PausingPrompt
 from stockade.loop.run import run
 from stockade.loop.subagents import SubAgents
-from stockade.testing import MemorySandbox, say
+from stockade.models.composed import ModelTeam
+from stockade.testing import MemorySandbox, ScriptedModel, say
 from stockade.testing.fakes import MemoryToolbox
 from tests.unit.loop.helpers import TOOLS, Bench, started
 
@@ -110,8 +111,8 @@ async def test_a_question_is_put_to_the_person_and_without_one_the_bot_decides()
         assert result == expected if isinstance(expected, Answered) else isinstance(result, Failed)
 
 
-def with_helpers(bench: Bench, budget: Budget) -> SubAgents:
-    first = started(budget=budget)
+def with_helpers(bench: Bench, budget: Budget, **options: str) -> SubAgents:
+    first = started(budget=budget).model_copy(update={"options": options})
     parts = replace(bench.parts, tools=(*TOOLS, "sub_task"))
     helper = SubAgents(first, parts, "You are a helper.", TOOLS)
     bench.parts = replace(parts, sub_agents=helper)
@@ -222,6 +223,37 @@ async def test_what_a_sub_bot_uses_is_charged_to_its_boss() -> None:
     assert result.status == "error"
     assert "stopped (turns)" in result.text
     assert len(bench.script.requests) == 6
+
+
+async def test_a_sub_bot_has_a_name_and_another_model_where_there_is_one() -> None:
+    """The stronger one is asked as by a run that is stuck; a faster one that the user did not give is named."""
+    answers = [
+        say("sub_task", task="think", name="thinker", model="smart"),
+        say("finish", answer="thought"),
+        say("sub_task", task="count", model="fast"),
+        say("finish", answer="all done"),
+    ]
+    bench = Bench(answers)
+    with_helpers(bench, Budget(max_turns=20), smart_model="openai/strong")
+    assert (await bench.run()).answer == "all done"
+    assert [request.sampling.smart for request in bench.script.requests] == [None, True, None, None]
+    begun = (await bench.store.events("r1.1"))[0]
+    assert isinstance(begun, RunStarted)
+    assert (begun.bot, begun.model, begun.boss) == ("thinker", "openai/strong", "r1")
+    told = [one.text for one in seen(bench) if isinstance(one, ToolResult)]
+    assert told == ["The helper says: thought", "there is no fast model in this run: do without"]
+
+
+async def test_a_faster_model_does_what_is_given_to_it() -> None:
+    bench = Bench([say("sub_task", task="count", model="fast"), say("finish", answer="all done")])
+    fast = ScriptedModel([say("finish", answer="3")])
+    bench.parts = replace(bench.parts, model=ModelTeam(bench.script, fast=fast))
+    with_helpers(bench, Budget(max_turns=20), fast_model="ollama/small")
+    assert (await bench.run()).answer == "all done"
+    assert (len(fast.requests), len(bench.script.requests)) == (1, 2)
+    begun = (await bench.store.events("r1.1"))[0]
+    assert isinstance(begun, RunStarted)
+    assert (begun.bot, begun.model) == ("helper", "ollama/small")
 
 
 async def test_more_turns_than_are_left_are_not_begun() -> None:

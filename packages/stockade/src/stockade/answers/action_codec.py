@@ -75,7 +75,12 @@ PARAMETERS: dict[str, dict[str, Any]] = {
         "path old new", replace_all={"type": "boolean", "description": "at every place where old stands"}
     ),
     "ask_user": _schema("question"),
-    "sub_task": _schema("task", max_turns={"type": "integer", "minimum": 1}),
+    "sub_task": _schema(
+        "task",
+        max_turns={"type": "integer", "minimum": 1},
+        name={"type": "string", "description": "what the helper is called in lists, one word"},
+        model={"type": "string", "enum": ["smart", "fast"], "description": "a stronger or a faster model, if there is"},
+    ),
     "finish": _schema("answer", gave_up={"type": "boolean", "description": "true when the task cannot be done"}),
 }
 """The built-in actions as a model sees them."""

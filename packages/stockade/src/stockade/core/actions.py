@@ -61,11 +61,15 @@ class AskUser(Data):
 
 
 class SubTask(Data):
-    """A task for a sub-bot in the same sandbox, on the same budget."""
+    """A task for a sub-bot in the same sandbox, on the same budget. `name`: what it is called in lists; `model`: the
+    run's stronger or faster one, in place of its boss's.
+    """
 
     tool: Literal["sub_task"] = "sub_task"
     task: str
     max_turns: int | None = Field(default=None, ge=1)
+    name: str | None = Field(default=None, pattern=r"^\w[\w.-]{0,39}$")
+    model: Literal["smart", "fast"] | None = None
 
 
 class Finish(Data):

@@ -12,7 +12,7 @@ from stockade.core.actions import Observation, SubTask, ToolResult
 from stockade.core.budget import Account, Budget
 from stockade.core.events import RunFinished, RunStarted, SubRunFinished, SubRunStarted
 from stockade.core.messages import Usage
-from stockade.core.ports import AddEvent, Sandbox
+from stockade.core.ports import AddEvent, Model, Sandbox
 from stockade.loop.run import run
 from stockade.loop.run_context import Bot, Dependencies
 
@@ -20,6 +20,8 @@ T = TypeVar("T")
 DEFAULT_TURNS = 15
 LEAST_TURNS = 2
 """One to act and one to finish."""
+NAME = "helper"
+"""Of one that its boss gave no name."""
 
 
 class _Borrowed:
@@ -68,6 +70,9 @@ class SubAgents:
             return ToolResult(status="error", text=f"{task.max_turns} turns were asked for and only {left} are left")
         if turns < LEAST_TURNS:
             return ToolResult(status="error", text=f"{turns} turns are too few for a helper: do it yourself or finish")
+        model = self.boss.options.get(f"{task.model}_model") if task.model else self.boss.model
+        if not model:
+            return ToolResult(status="error", text=f"there is no {task.model} model in this run: do without")
         run_id, clock = await self._new_id(), self.parts.clock
         started = self.boss.model_copy(
             update={
@@ -75,6 +80,9 @@ class SubAgents:
                 "run_id": run_id,
                 "task": task.task,
                 "boss": self.boss.run_id,
+                "bot": task.name or NAME,
+                "model": str(model),
+                "sampling": self.boss.sampling.model_copy(update={"smart": task.model == "smart" or None}),
                 "budget": Budget(max_turns=turns, timeout_s=0.0, max_tokens=0, max_cost=0.0),
                 "system_prompt": self.prompt,
                 "actions": self.tools,
@@ -85,7 +93,8 @@ class SubAgents:
             }
         )
         await add(SubRunStarted(at=clock.now(), run_id=run_id, task=task.task))
-        finished = await self._run(started, account)
+        fast = getattr(self.parts.model, "fast", None) if task.model == "fast" else None
+        finished = await self._run(started, account, borrowed(fast or self.parts.model))
         ended = SubRunFinished(
             at=clock.now(), run_id=run_id, status=finished.status, turns=finished.turns, usage=finished.usage
         )
@@ -96,10 +105,10 @@ class SubAgents:
             return ToolResult(status="error", text=f"the helper came to no answer: {why}")
         return ToolResult(status="success", text=f"The helper says: {finished.answer}")
 
-    async def _run(self, started: RunStarted, account: Account) -> RunFinished:
+    async def _run(self, started: RunStarted, account: Account, model: Model) -> RunFinished:
         parts = replace(
             self.parts,
-            model=borrowed(self.parts.model),
+            model=model,
             sandbox=borrowed_sandbox(self.parts.sandbox),
             tools=self.tools,
             toolboxes=tuple(borrowed(box) for box in self.parts.toolboxes),
