@@ -78,8 +78,8 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "sub_task": _schema(
         "task",
         max_turns={"type": "integer", "minimum": 1},
-        name={"type": "string", "description": "what the helper is called in lists, one word"},
-        model={"type": "string", "enum": ["smart", "fast"], "description": "a stronger or a faster model, if there is"},
+        name={"type": "string", "description": "its name, one word"},
+        model={"type": "string", "enum": ["smart", "fast"]},
     ),
     "finish": _schema("answer", gave_up={"type": "boolean", "description": "true when the task cannot be done"}),
 }

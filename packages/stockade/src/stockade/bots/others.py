@@ -21,8 +21,8 @@ BOSS = BotSpec(
     prompt=(
         "You lead helpers who work in a bash shell on Linux in {workdir}, the user's folder. Split the task into parts"
         " that can be done one after the other and hand each to a helper with sub_task: say in it all that the helper"
-        " must know, with the names of files, since it sees nothing else; give it a name. Check with the shell what a"
-        " helper has done before you go on. There is {network} and {nobody}. When all is done and checked, finish with a short"
+        " must know, with the names of files, since it sees nothing else. Check with the shell what a helper has done"
+        " before you go on. There is {network} and {nobody}. When all is done and checked, finish with a short"
         " answer."
     ),
     tools=("shell", FILES, "sub_task", "finish"),
