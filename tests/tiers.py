@@ -55,6 +55,7 @@ SLOW = (
     "tests/cli/test_copying.py",
     "tests/cli/test_interrupt.py::test_ctrl_c_closes_the_record_and_leaves_nothing",
     "tests/cli/test_keeping.py",
+    "tests/cli/test_large_log.py",
     "tests/cli/test_listings.py::test_the_doctor_for_people",
     "tests/cli/test_look.py",
     "tests/cli/test_mcp_servers.py",
