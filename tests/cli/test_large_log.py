@@ -19,7 +19,7 @@ def test_the_cause_is_found_by_tools_that_fit(stage: Stage) -> None:
                 file.write(b"\n2026-11-28 11:11:11.111 ERROR worker 7: disk full on /data, caused by backup.sh\n")
     commands = (
         "grep -n -m 3 ERROR /copied/app.log",
-        "awk '$3 == \"ERROR\" {n++} END {print n \" errors of \" NR}' /copied/app.log",
+        'awk \'$3 == "ERROR" {n++} END {print n " errors of " NR}\' /copied/app.log',
         "python3 - <<'PY'\nimport sqlite3\ndb = sqlite3.connect(':memory:')\ndb.execute('CREATE TABLE e (line)')\n"
         "rows = ((l,) for l in open('/copied/app.log') if 'ERROR' in l)\ndb.executemany('INSERT INTO e VALUES (?)', rows)\n"
         "print(db.execute('SELECT count(*) FROM e').fetchone()[0], 'in sqlite')\nPY",
