@@ -21,13 +21,14 @@ def test_the_cause_is_found_by_tools_that_fit(stage: Stage) -> None:
         "grep -n -m 3 ERROR /copied/app.log",
         'awk \'$3 == "ERROR" {n++} END {print n " errors of " NR}\' /copied/app.log',
         "python3 - <<'PY'\nimport sqlite3\ndb = sqlite3.connect(':memory:')\ndb.execute('CREATE TABLE e (line)')\n"
-        "rows = ((l,) for l in open('/copied/app.log') if 'ERROR' in l)\ndb.executemany('INSERT INTO e VALUES (?)', rows)\n"
+        "rows = ((l,) for l in open('/copied/app.log') if 'ERROR' in l)\n"
+        "db.executemany('INSERT INTO e VALUES (?)', rows)\n"
         "print(db.execute('SELECT count(*) FROM e').fetchone()[0], 'in sqlite')\nPY",
         "tail -c 100 /copied/app.log; echo x >> /copied/app.log",
     )
     answers = [*(say("shell", command=command) for command in commands), say("finish", answer="backup.sh")]
-    ended = stage.call("run", "why?", "--bot", "log-analysis", "--no-folder", "--copy", str(log), "--json", "--disk", "6G",
-                       "--model", stage.script(*answers))  # fmt: skip
+    flags = ("--bot", "log-analysis", "--no-folder", "--copy", str(log), "--json", "--disk", "6G")
+    ended = stage.call("run", "why?", *flags, "--model", stage.script(*answers))
     assert (ended.status, ended.result["answer"]) == (0, "backup.sh"), ended.err
     seen = [json.dumps(one["observation"]) for one in ended.events if one["type"] == "action_finished"]
     assert "caused by backup.sh" in seen[0]
