@@ -188,6 +188,29 @@ def test_feedback_is_what_the_bot_observes(stage: Stage) -> None:
     assert refused["reason"] == "the user refused it: use wc, bitte schön"
 
 
+def test_goals_are_changed_in_mid_run(stage: Stage) -> None:
+    shell = planning(stage, plans("rm data.csv"), COUNT, DONE, DONE, flags=("-y", "--discard"))
+    for asked, typed in (
+        (ASKED, b"g\n"),
+        (b"Name [Counter]: ", b"Abacus\n"),
+        (b"]: ", b"\n"),
+        (b"Constraint 1", b"Remove no file.\n"),
+        *((asked, b"\n") for asked in (b"Constraint 2", b"Constraint 3", b"Another constraint")),
+        *((asked, b"\n") for asked in (b"Resource 1", b"Another resource")),
+        *((asked, b"\n") for asked in (b"practice 1", b"practice 2", b"practice 3", b"Another best practice")),
+        (SETTINGS, b"y\n"),
+        (ASKED, b"y\n"),
+    ):
+        shell.until(asked)
+        shell.type(typed)
+    assert shell.status() == 0
+    assert (stage.demo / "data.csv").exists()
+    told = observations(stage)[0]
+    assert told["kind"] == "refused"
+    for words in ("your settings have changed, and this was not done", "You are Abacus, ", "1. Remove no file."):
+        assert words in told["reason"], told
+
+
 def test_a_question_of_the_bot_needs_no_authorisation(stage: Stage) -> None:
     asks = json.dumps({"thoughts": {"text": "?"}, "action": {"tool": "ask_user", "question": "Lines or bytes?"}})
     shell = planning(stage, asks, DONE, DONE)

@@ -115,8 +115,8 @@ PLANNING: flags.Flags = (
 def plan(task: str | None, *, go_on: bool, worktree: bool, detach: bool, **values: Any) -> int:
     """Plan and do TASK, and ask you before each action. A profile is made for the task, which you may change.
 
-    You answer y to let the bot act, y -N for N actions, n to stop and save; other words are feedback for it. Where
-    nobody can be asked, nothing is done without --continuous. Exit status as of `stockade run`.
+    You answer y to let the bot act, y -N for N actions, n to stop and save, g to change its goals; other words are
+    feedback for it. Where nobody can be asked, nothing is done without --continuous. Exit status as of `stockade run`.
     """
     return int(_begun("cli.plan:begin", task, flags.given(values), go_on=go_on, worktree=worktree, detach=detach))
 

@@ -1,7 +1,7 @@
 """What `stockade plan` does: the profile is shown and changed, then each action is done when the user authorises it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,12 @@ class Reviser:
             profile = await self._changed(profile)
             self._show("Revised settings", profile)
         return profile
+
+    async def change(self, profile: Profile) -> Profile:
+        """In mid-run, where the user has said that it is to be another."""
+        profile = await self._changed(profile)
+        self._show("Revised settings", profile)
+        return await replace(self, asks=True, shows=False).revise(profile)
 
     async def _agreed(self) -> bool:
         while True:
@@ -135,7 +141,7 @@ def _make(own: Mapping[str, Any], settings: Settings, asks: bool) -> RunSpec:
         asks=asks and "skip_reprompt" not in own and not overrides.any,
         shows=not (front.json_lines or front.quiet),
     )
-    bot = PLANNER.model_copy(update={"bot": Planner(overrides, reviser.revise)})
+    bot = PLANNER.model_copy(update={"bot": Planner(overrides, reviser.revise, reviser.change)})
     granted = own.get("continuous_limit") if goes_on else 0
     options = settings.options
     return options.model_copy(update={"objects": Objects(bot=bot), "granted": granted, "tool": _with_web(options)})

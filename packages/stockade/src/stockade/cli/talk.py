@@ -89,7 +89,8 @@ class Talk:
         if isinstance(authoriser := parts.approver, Authoriser):
             name = profile_name(prepared.started)
             idle = partial(self._stop, stop) if authoriser.every else asker.begin
-            AuthorisingUser(authoriser, self.interrupt, console, quiet, idle, name, asking).attach()
+            goals = parts.bot.goals(prepared.started)
+            AuthorisingUser(authoriser, self.interrupt, console, quiet, idle, name, asking, goals).attach()
         if isinstance(network := parts.network, NetworkAsker):
             network.ask = NetworkUser(turn, asker, self.interrupt, self.watch.attention.around(self.typed)).ask
             network.note = self.watch.renderer.note

@@ -107,6 +107,10 @@ class Bot:
         """What tells the user of its run in its own words; None: each step is drawn as it is."""
         return None
 
+    def goals(self, started: RunStarted) -> Callable[[], Awaitable[str]] | None:
+        """Has the user change in mid-run what it is to be, and returns what it is told of that; None: they cannot."""
+        return None
+
     def hooks(self, started: RunStarted) -> tuple[Hook, ...]:
         """Its own, beside those of every run; their names are on record."""
         return ()

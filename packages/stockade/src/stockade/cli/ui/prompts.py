@@ -4,12 +4,13 @@ import os
 import sys
 import termios
 import textwrap
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import anyio
+import click
 from anyio.abc import TaskGroup
 from rich.console import Console
 from rich.text import Text
@@ -102,7 +103,8 @@ class Terminal:
         return await self.typed(ANSWER, fresh=True) or None
 
 
-AUTHORISE = "[y] authorise / [y -N] N actions in a row / [n] stop and save / or feedback for {name}: "
+AUTHORISE = "[y] authorise / [y -N] N actions in a row / [n] stop and save / {goals}or feedback for {name}: "
+GOALS = "[g] change its goals / "
 CHOICE = (
     "[y]es / [y -N] N in a row / [r]un: as long as this run lasts / [a]lways: this bot in this folder"
     " / [n] stop and save / or words for the bot: "
@@ -126,6 +128,8 @@ class AuthorisingUser:
     idle: Callable[[], None]
     name: str = ""
     typed: Typed = typed
+    goals: Callable[[], Awaitable[str]] | None = None
+    """Has the user change what the bot is to be, and returns what it is told of that."""
     leave: anyio.Event = field(default_factory=anyio.Event)
     asking: bool = False
 
@@ -158,8 +162,13 @@ class AuthorisingUser:
         self.interrupt.answered()
         try:
             name = one_line(self.name, 60) or "the bot"
-            asked = AUTHORISE.format(name=name) if self.authoriser.every else CHOICE
+            goals = GOALS if self.goals else ""
+            asked = AUTHORISE.format(name=name, goals=goals) if self.authoriser.every else CHOICE
             line = await self.typed(asked, fresh=True, leave=self.leave)
+            if self.goals and line is not None and line.strip().lower() == "g":
+                line = await self.goals()
+        except click.Abort:  # the end of input
+            line = None
         finally:
             self.asking = False
         if line is not None and self.authoriser.every and authorises(line):

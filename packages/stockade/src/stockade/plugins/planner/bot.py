@@ -176,10 +176,27 @@ Revise = Callable[[Profile], Awaitable[Profile]]
 
 
 class Planner(Bot):
-    """The loop, under a profile that is made for the task. `overrides` and `revise` are for the runs that it begins."""
+    """The loop, under a profile that is made for the task. `overrides` and `revise` are for the runs that it begins;
+    `change` is asked for a new profile in mid-run.
+    """
 
-    def __init__(self, overrides: Overrides | None = None, revise: Revise | None = None) -> None:
-        self.overrides, self.revise = overrides or Overrides(), revise
+    def __init__(
+        self, overrides: Overrides | None = None, revise: Revise | None = None, change: Revise | None = None
+    ) -> None:
+        self.overrides, self.revise, self.change = overrides or Overrides(), revise, change
+
+    def goals(self, started: RunStarted) -> Callable[[], Awaitable[str]] | None:
+        """By its profile; None where nobody can be asked."""
+        if self.change is None:
+            return None
+        change, profile = self.change, Profile.model_validate(started.options["profile"])
+
+        async def changed() -> str:
+            nonlocal profile
+            profile = await change(profile)
+            return f"your settings have changed, and this was not done. {prompt_of(profile, started.policy.workdir)}"
+
+        return changed
 
     async def begin(self, setup: Setup) -> RunStarted:
         started, policy = setup.started, setup.started.policy
