@@ -9,7 +9,7 @@ import pytest
 
 from stockade.testing import say
 from tests.cli.conftest import DONE, PATIENCE_S, Ended, Stage
-from tests.support.fake_openai import FakeOpenAI, Reply, fails, piece, says
+from tests.support.fake_openai import Asked, FakeOpenAI, Reply, fails, piece, says
 from tests.support.tmux import Screen
 
 pytestmark = pytest.mark.anyio
@@ -177,3 +177,56 @@ def test_a_helper_has_its_name_and_model_in_the_list(stage: Stage) -> None:
     assert "sub_task counter (smart model): count" in ended.err
     listed = {one["bot"]: one["model"] for one in stage.call("runs", "list", "--json").events}
     assert listed == {"boss": boss, "counter": strong, "helper": quick}
+
+
+MEET = "mkdir /tmp/{0}; cd /tmp/{0}; x={0}; until [ -e ../1 ] && [ -e ../2 ] && [ -e ../3 ]; do sleep 0.05; done"
+"""Each waits inside for all: they overlap, or none ends."""
+
+
+def leading(asked: Asked) -> Reply | None:
+    """A boss that hands three parts on at once, and helpers that meet; by what each is asked."""
+    if asked.method != "POST":
+        return None
+    messages = asked.body["messages"]
+    task, turn = messages[1]["content"], sum(one["role"] == "assistant" for one in messages)
+    if task.endswith("part"):
+        number = task[0]
+        steps = [
+            say("shell", command=MEET.format(number)),
+            say("write_file", path="where", content=number),
+            say("shell", command="pwd; echo $x; cat where"),
+            say("finish", answer=f"{number} was there"),
+        ]
+    else:
+        parts = say("sub_task", task="1 part", name="meet", in_parallel=["2 part", "3 part"])
+        steps = [parts, say("shell", command='pwd; echo "x=$x"'), say("finish", answer="all met")]
+    return says(steps[turn])
+
+
+async def test_helpers_work_side_by_side_in_shells_of_their_own(stage: Stage) -> None:
+    async with FakeOpenAI(refuses=leading) as server:
+        where = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "sk-x"}
+        ended = await call(stage, *run(stage, "openai/gpt-x", "--bot", "boss", "--max-turns", "40"), **where)
+    assert (ended.status, ended.out) == (0, "all met\n"), ended.err
+    assert "sub_task meet: 1 part | 2 part | 3 part" in ended.err
+    assert "meet-1 says: 1 was there\n\nmeet-2 says: 2 was there\n\nmeet-3 says: 3 was there" in ended.err
+    assert "/workspace\nx=\n" in ended.err
+    listed = (await call(stage, "runs", "list", "--json")).events
+    assert sorted(one["bot"] for one in listed) == ["boss", "meet-1", "meet-2", "meet-3"]
+    assert {one["status"] for one in listed} == {"done"}
+    (boss,) = [one["run_id"] for one in listed if one["bot"] == "boss"]
+    told = list((await call(stage, "runs", "export", boss, "--format", "jsonl")).events)
+    assert [one["type"] for one in told if one["type"].startswith("sub_run")] == [
+        *["sub_run_started"] * 3, *["sub_run_finished"] * 3,
+    ]  # fmt: skip
+    (end,) = [one for one in told if one["type"] == "run_finished"]
+    assert end["usage"]["completion_tokens"] == 2 * (3 + 3 * 4)
+    for number in (1, 2, 3):
+        own = (await call(stage, "runs", "show", f"{boss}.{number}", "--full")).out
+        assert f"/tmp/{number}\n{number}\n{number}\n" in own
+
+
+async def test_what_one_of_them_cannot_do_is_told_with_what_the_others_did(stage: Stage) -> None:
+    answers = [say("sub_task", task="a", in_parallel=["b"], max_turns=30), say("finish", answer="done")]
+    ended = await call(stage, *run(stage, stage.script(*answers), "--bot", "boss", "--max-turns", "20"))
+    assert "30 turns were asked for and only 9 are left for each" in ended.err

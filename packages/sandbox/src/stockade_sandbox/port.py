@@ -208,6 +208,12 @@ class Shell(Protocol):
         """As Sandbox.run."""
         ...
 
+    async def exec(
+        self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
+    ) -> ExecResult:
+        """As Sandbox.exec, in its own folder."""
+        ...
+
 
 @runtime_checkable
 class TellsExports(Protocol):

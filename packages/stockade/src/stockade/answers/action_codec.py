@@ -78,8 +78,9 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "sub_task": _schema(
         "task",
         max_turns={"type": "integer", "minimum": 1},
-        name={"type": "string", "description": "its name, one word"},
+        name={"type": "string"},
         model={"type": "string", "enum": ["smart", "fast"]},
+        in_parallel={"type": "array", "items": {"type": "string"}},
     ),
     "finish": _schema("answer", gave_up={"type": "boolean", "description": "true when the task cannot be done"}),
 }

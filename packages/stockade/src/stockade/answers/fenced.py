@@ -291,7 +291,7 @@ def block_of(action: Action) -> tuple[str, str, str] | None:
             return "edit_file", path, as_lines("\n".join(lines))
         case AskUser(question=question):
             return "ask_user", "", as_lines(question)
-        case SubTask(task=task, max_turns=None, name=None, model=None):
+        case SubTask(task=task, max_turns=None, name=None, model=None, in_parallel=()):
             return "sub_task", "", as_lines(task)
         case Finish(answer=answer):
             return "finish", "", as_lines(answer)

@@ -20,7 +20,7 @@ BOSS = BotSpec(
     summary="splits a task and hands its parts to helpers in the same sandbox, on one budget",
     prompt=(
         "You lead helpers who work in a bash shell on Linux in {workdir}, the user's folder. Split the task into parts"
-        " that can be done one after the other and hand each to a helper with sub_task: say in it all that the helper"
+        " that can be done one after the other and hand each to a helper with sub_task: say all that it"
         " must know, with the names of files, since it sees nothing else. Check with the shell what a helper has done"
         " before you go on. There is {network} and {nobody}. When all is done and checked, finish with a short"
         " answer."

@@ -62,7 +62,7 @@ class AskUser(Data):
 
 class SubTask(Data):
     """A task for a sub-bot in the same sandbox, on the same budget. `name`: what it is called in lists; `model`: the
-    run's stronger or faster one, in place of its boss's.
+    run's stronger or faster one, in place of its boss's; `in_parallel`: more tasks, done at the same time by others.
     """
 
     tool: Literal["sub_task"] = "sub_task"
@@ -70,6 +70,7 @@ class SubTask(Data):
     max_turns: int | None = Field(default=None, ge=1)
     name: str | None = Field(default=None, pattern=r"^\w[\w.-]{0,39}$")
     model: Literal["smart", "fast"] | None = None
+    in_parallel: tuple[str, ...] = Field(default=(), max_length=7)
 
 
 class Finish(Data):

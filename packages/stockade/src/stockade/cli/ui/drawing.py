@@ -200,9 +200,10 @@ class ActionDrawing:
                 return Text(one_line(f"{name} {arguments}", 2000))
             case AskUser(question=question):
                 return Text(f"ask_user {one_line(question)}")
-            case SubTask(task=task, name=who, model=model):
+            case SubTask(task=task, name=who, model=model, in_parallel=others):
                 whom = " ".join(filter(None, (who, model and f"({model} model)")))
-                return Text(f"sub_task {f'{whom}: ' if whom else ''}{one_line(task)}")
+                tasks = " | ".join(one_line(one) for one in (task, *others))
+                return Text(f"sub_task {f'{whom}: ' if whom else ''}{tasks}")
             case InvalidCall(name=name, written=written):
                 return Text(one_line(f"{name} {written}", 2000))
             case Finish():
