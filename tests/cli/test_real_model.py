@@ -6,6 +6,7 @@ record is whole and the folder is as it was.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,10 +27,10 @@ from tests.support import wasm
 MODELS = os.environ.get("STOCKADE_TEST_MODELS") or str(Path.home() / ".cache/stockade-dev/models")
 
 
-def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def call(*arguments: str, folder: Path | None = None, **more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "stockade.cli", *arguments],
-        capture_output=True, text=True, timeout=900, env={**os.environ, "STOCKADE_MODELS": MODELS},
+        [sys.executable, "-m", "stockade.cli", *arguments], cwd=folder,
+        capture_output=True, text=True, timeout=900, env={**os.environ, "STOCKADE_MODELS": MODELS, **more},
     )  # fmt: skip
 
 
@@ -77,3 +78,31 @@ def test_smollm2_calls_a_component(tmp_path: Path) -> None:
         assert action.name == "Echo"
         assert observation == ToolResult(status="data", text=str(action.arguments["value"]))
     assert len([event for event in events if isinstance(event, ModelAnswered)]) == 2
+
+
+def test_it_writes_what_a_grammar_of_the_user_allows(tmp_path: Path) -> None:
+    """pocket-ASI's LLAMA_AUTOGEN_GRAMMAR=false takes `grammar.gbnf`, of the current folder."""
+    (tmp_path / "grammar.gbnf").write_text('root ::= "[{\\"command\\": \\"echo " [a-z] "\\"}]"\n')
+    arguments = ("auto", "--workspace", str(tmp_path / "home"), "--no-intro", "--max-turns", "2", "--json")
+    model = ("--model", "embedded/smollm2", "--ctx-size", "2048")
+    done = call(*arguments, *model, folder=tmp_path, LLAMA_AUTOGEN_GRAMMAR="false")
+    events = [from_json(line) for line in done.stdout.splitlines()[:-1]]
+    written = [event.answer.content for event in events if isinstance(event, ModelAnswered)]
+    assert len(written) == 2, done.stderr
+    assert all(re.fullmatch(r'\[\{"command": "echo [a-z]"\}\]', text) for text in written), written
+
+
+def test_a_grammar_that_would_not_be_held_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "no").write_text("nothing")
+    (tmp_path / "g").write_text('root ::= "x"')
+    for words, flags in (
+        ("cannot be read: No such file", ("-o", "grammar=nowhere")),
+        ("is no GBNF", ("-o", "grammar=no")),
+        ("no room for tool calls", ("-o", "grammar=g", "-o", "answers=native")),
+    ):
+        done = call("run", "x", "--no-folder", "--model", "embedded/smollm2", *flags, folder=tmp_path)
+        assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    remote = call(
+        "run", "x", "--no-folder", "--model", "ollama/x", "-o", "grammar=g", "-o", "answers=json", folder=tmp_path
+    )
+    assert (remote.returncode, "is llama.cpp's, and ollama is another" in remote.stderr) == (2, True), remote.stderr

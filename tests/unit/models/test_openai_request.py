@@ -42,6 +42,14 @@ def test_dry_is_for_llama_cpp_alone() -> None:
     assert not json.loads(PayloadCache().body(asked, "m", Dialect())).keys() & {"dry_multiplier", "dry_allowed_length"}
 
 
+def test_a_grammar_of_the_user_goes_before_a_schema_and_to_llama_cpp_alone() -> None:
+    asked = request("hi", sampling=Sampling(grammar='root ::= "x"'), schema_={"type": "object"})
+    found = json.loads(PayloadCache().body(asked, "m", Dialect(llama_cpp=True)))
+    assert (found["grammar"], "response_format" in found) == ('root ::= "x"', False)
+    elsewhere = json.loads(PayloadCache().body(asked, "m", Dialect()))
+    assert ("grammar" in elsewhere, "response_format" in elsewhere) == (False, True)
+
+
 def test_openai_itself() -> None:
     dialect = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens")
     found = json.loads(PayloadCache().body(request("hi", sampling=Sampling(top_k=3, max_tokens=5)), "m", dialect))

@@ -61,7 +61,7 @@ def joined(one: Message, other: Message) -> Message:
 class Sampling(Data):
     """How the next token is drawn; None leaves it to the server. `max_tokens` bounds one answer. `effort`: how much a
     model that reasons thinks first. `smart`: the stronger model is asked, where the run has one; it is no parameter of
-    a server.
+    a server. `grammar`: the GBNF that llama.cpp holds the answer to, in place of a schema's.
 
     What a server does not know is not sent to it: `typical_p`, `repeat_last_n`, `mirostat_*` and
     `dry_multiplier` are llama.cpp's. The last is the strength of DRY, a penalty on going on as the text went before.
@@ -84,6 +84,7 @@ class Sampling(Data):
     max_tokens: int | None = Field(default=None, ge=1)
     smart: bool | None = None
     effort: Effort | None = None
+    grammar: str | None = None
 
 
 class ModelRequest(Data):

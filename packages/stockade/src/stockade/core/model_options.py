@@ -48,7 +48,7 @@ LLAMA_VARIABLES: dict[str, str] = {
     "TYPE_V": "cache_type_v", "ROPE_FREQ_BASE": "rope_freq_base", "ROPE_FREQ_SCALE": "rope_freq_scale",
     "MAIN_GPU": "main_gpu", "SPLIT_MODE": "split_mode", "TENSOR_SPLIT": "tensor_split", "NUMA": "numa",
     "LORA_PATH": "lora", "LAST_N_TOKENS_SIZE": "repeat_last_n", "MAX_TOKENS": "answer_tokens",
-    "EXIT_TIMEOUT": "command_timeout", "STREAM": "raw_answers",
+    "EXIT_TIMEOUT": "command_timeout", "STREAM": "raw_answers", "AUTOGEN_GRAMMAR": "grammar",
     **{name.upper(): name for name in SamplingOptions.model_fields if name != "answer_tokens"},
 }  # fmt: skip
 """`LLAMA_NAME` as pocket-ASI has it -> the key here. LLAMA_MODEL_PATH is beside them: it names a file."""
@@ -56,7 +56,7 @@ LLAMA_VARIABLES: dict[str, str] = {
 LLAMA_UNUSED = frozenset({
     "VOCAB_ONLY", "LOGITS_ALL", "EMBEDDING", "OFFLOAD_KQV", "CHAT_FORMAT", "LORA_BASE", "LORA_SCALE", "POOLING_TYPE",
     "ROPE_SCALING_TYPE", "YARN_EXT_FACTOR", "YARN_ATTN_FACTOR", "YARN_BETA_FAST", "YARN_BETA_SLOW", "YARN_ORIG_CTX",
-    "TFS_Z", "LOGPROBS", "TOP_LOGPROBS", "TOKEN_BUFFER", "AUTOGEN_GRAMMAR",
+    "TFS_Z", "LOGPROBS", "TOP_LOGPROBS", "TOKEN_BUFFER",
     "VERBOSE",
 })  # fmt: skip
 """Those of pocket-ASI that have no counterpart here: the user is told."""
@@ -68,6 +68,7 @@ LLAMA_SPELLED: dict[str, dict[str, str]] = {
     "split_mode": {"0": "none", "1": "layer", "2": "row"},
     "numa": {"1": "distribute", "true": "distribute", "2": "isolate", "3": "numactl"},
     "gpu_layers": {"auto": "-1", "all": "-1", "-2": "-1"}, "top_k": {"-1": "0"},
+    "grammar": {"false": "grammar.gbnf", "0": "grammar.gbnf"},
     # llama.cpp's server ends at once with fewer than it has slots.
     "batch_size": {str(few): "32" for few in range(1, 32)},
 }  # fmt: skip
@@ -76,7 +77,7 @@ LLAMA_UNSET: dict[str, frozenset[str]] = {
     "ctx_size": frozenset({"0"}), "answer_tokens": frozenset({"-1", "0"}), "threads": frozenset({"-1", "0"}),
     "threads_batch": frozenset({"-1", "0"}), "batch_size": frozenset({"0"}), "numa": frozenset({"0", "false"}),
     "rope_freq_base": frozenset({"0", "0.0"}), "rope_freq_scale": frozenset({"0", "0.0"}),
-    "seed": frozenset({"-1", "4294967295"}),
+    "seed": frozenset({"-1", "4294967295"}), "grammar": frozenset({"true", "1"}),
 }  # fmt: skip
 """What llama.cpp takes for "whatever is best", for another one each time, or off: the same as not given."""
 LLAMA_OTHERS = ("ARG_", "CACHE", "LOG_", "SERVER_", "SHOW_INTRO", "DEFAULT_GOAL", "API_KEY", "OFFLINE", "CPP_", "TRACE",

@@ -153,6 +153,8 @@ class RunSettings(SamplingSettings, LoadSettings):
         "PROVIDER/NAME")] = ()
     answers: Annotated[str, Setting(
         "Tool-call format.", "auto|native|json|fenced|NAME", in_bots=True)] = "auto"
+    grammar: Annotated[str | None, Setting(
+        "A GBNF grammar that llama.cpp holds each answer to; with answers that are text.", "FILE")] = None
     max_turns: Annotated[int | None, Setting("Turn limit; 0 is unlimited.", "N", ge=0, in_bots=True)] = None
     timeout: Annotated[float | None, Setting(
         "Time limit of the run in seconds; 0 is unlimited.", "S", ge=0, in_bots=True)] = None

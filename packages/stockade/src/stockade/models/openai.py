@@ -259,7 +259,7 @@ class OpenAIModel(ServedModel):
         if (prompt := await self._in_tokens.prompt(request, refused)) is None:
             return None
         constraint: dict[str, Any] = {}
-        if request.schema_ is not None and "response_format" not in refused:
+        if request.schema_ is not None and "response_format" not in refused and not request.sampling.grammar:
             constraint = await self._grammars.fields(request.schema_)
         calls = bool(request.tools and "tools" not in refused)
         if calls:

@@ -259,6 +259,9 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: 
         if request.schema_ is not None and "response_format" not in dialect.refused:
             fields["tool_choice"] = "none"  # the answer alone; in the prompt the tools stand as before
     if dialect.llama_cpp:
+        if sampling.grammar:  # beside it a schema would be refused
+            fields.pop("response_format", None)
+            fields["grammar"] = sampling.grammar
         fields["cache_prompt"] = not afresh
         fields["timings_per_token"] = True  # so that an answer that is not heard to its end is counted
         if slot is not None:

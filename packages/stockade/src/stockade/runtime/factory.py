@@ -355,7 +355,9 @@ def _first_event(
         sandbox="",
         policy=policy,
         budget=budget,
-        sampling=spec.sampling(local=model.local, local_tokens=bot.local_answer_tokens),
+        sampling=spec.sampling(local=model.local, local_tokens=bot.local_answer_tokens).model_copy(
+            update={"grammar": models.read_grammar(spec.grammar, model.provider, protocol.name)}
+        ),
         system_prompt="",
         check=spec.check,
         protect=spec.protect,

@@ -18,6 +18,7 @@ from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.probe import probe_capabilities
 from stockade.models.providers import AUTO, FILES, parse_name
 from stockade.models.settings import ModelChoice, ModelContext, ModelSettings, OnProgress, silent
+from stockade.paths import read_regular
 from stockade.runtime import registry
 from stockade.runtime.spec import RunSpec, check_priced, make_budget
 
@@ -204,3 +205,26 @@ def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
     if not isinstance(protocol, AnswerProtocol):
         raise registry.wrong(ANSWERS, name, f"made {type(protocol).__name__}, which is no answer protocol")
     return protocol
+
+
+_OF_LLAMA_CPP = ("embedded", "gguf", "llama-server", "llamafile", "scripted")
+MAX_GRAMMAR_BYTES = 1 << 20
+
+
+def read_grammar(path: str | None, provider: str, answers: str) -> str | None:
+    """The text of a GBNF file. UsageError where it cannot be read, or would not be held."""
+    if path is None:
+        return None
+    if provider not in _OF_LLAMA_CPP:
+        raise UsageError(f"-o grammar is llama.cpp's, and {provider} is another server", "leave it out")
+    if answers == "native":
+        raise UsageError("with -o grammar there is no room for tool calls", "-o answers=json, or another in text")
+    try:
+        text = read_regular(Path(path).expanduser(), MAX_GRAMMAR_BYTES + 1).decode()
+    except OSError as error:
+        raise UsageError(f"the grammar {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"the grammar {path} is not UTF-8 text") from None
+    if len(text) > MAX_GRAMMAR_BYTES or "root" not in text:
+        raise UsageError(f"the grammar {path} is no GBNF: it has no root, or is over a mebibyte")
+    return text
