@@ -324,7 +324,7 @@ def test_flag_key_variable_and_schema_come_from_one_definition(tmp_path: Path) -
     offered = {name for command in (begin.run, begin.plan, begin.auto) for one in command.params for name in one.opts}
     for key, field in fields(RunSettings).items():
         assert schema[key]["description"] == field.setting.help
-        if key not in ("api", "effort", "loop_repeats", "score", "small_models", "streams"):  # by -o
+        if key not in ("api", "effort", "grammar", "loop_repeats", "score", "small_models", "streams"):  # by -o
             assert f"--{key.replace('_', '-')}" in offered, key
     set_ = load({"option": ("loop_repeats=3",)}, {"STOCKADE_MAX_TURNS": "7"}, tmp_path, tmp_path / "none").options
     assert (set_.loop_repeats, set_.max_turns) == (3, 7)
