@@ -7,7 +7,8 @@ import pytest
 from tests.docs.shown import ROOT
 
 PAGE = (ROOT / "docs" / "compare.md").read_text()
-BODY, _, LAST = PAGE.partition("\n## Evidence\n")
+TERMINALS, _, SANDBOXES = PAGE.partition("\n## As a sandbox for other people's agents\n")
+BODY, _, LAST = TERMINALS.partition("\n## Evidence\n")
 EVIDENCE = dict(re.findall(r"^- (\w+): (.+)$", LAST, re.MULTILINE))
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in BODY.splitlines() if line.startswith("| ")]
 HEAD, ROWS = ROWS[0], ROWS[1:]
@@ -47,9 +48,6 @@ def test_evidence_says_what_was_tried_or_where_it_stands(mark: str) -> None:
         assert "`" in words
     else:
         assert re.match(r"cited (https://\S+( and https://\S+)?$|from our survey)", words), words
-
-
-SANDBOXES = (ROOT / "docs" / "compare-sandboxes.md").read_text()
 
 
 @pytest.mark.parametrize("row", re.findall(r"^\| (?!wished)(.+) \|$", SANDBOXES, re.MULTILINE))
