@@ -16,9 +16,10 @@ import anyio
 import pytest
 
 from stockade.store.opening import open_store
+from stockade.testing import say
 from stockade_sandbox.processes import descendants, start_time
 from tests.cli.conftest import PATIENCE_S, Stage, interrupt
-from tests.fleet.test_batch import begun, killed_batch, ledger, lines, outcomes
+from tests.fleet.test_batch import DONE, begun, killed_batch, ledger, lines, outcomes
 from tests.support import postgres
 
 ALL = 10
@@ -111,12 +112,16 @@ def test_ctrl_c_begins_nothing_more_and_then_stops_and_saves(stage: Stage) -> No
     assert process.wait(PATIENCE_S) == 3
     assert {one["outcome"] for one in lines(stage)} == {"solved"}
     assert len(lines(stage)) < ALL
+    last, note = NAMES[-1], say("shell", command=f"echo {NAMES[-1]} >> ledger")
+    stage.script(note, {"content": DONE, "delay_s": 600}, name=f"{last}.jsonl")  # it is under way until it is stopped
     process = stage.start(*arguments)
-    begun(process, results, len(lines(stage)) + 1)
+    while last not in ledger(stage):
+        assert process.poll() is None
     cluster = [(pid, start_time(pid)) for pid in descendants(process.pid) if pid != process.pid]
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_S) == 130
-    assert "cancelled" in outcomes(stage).values()
+    assert outcomes(stage)[last] == "cancelled"
+    stage.script(note, DONE, name=f"{last}.jsonl")
     assert len(cluster) > 3
     assert not [pid for pid, began in cluster if began == start_time(pid, zombies=False)]
     assert stage.call(*arguments).status == 0

@@ -9,8 +9,11 @@ import json
 import os
 import sys
 import threading
+import time
+from contextlib import suppress
 from typing import Any
 
+_LOG_S, _TAIL_BYTES = 2.0, 1 << 14
 _FIELDS = {
     "batch_size": "n_batch", "ubatch_size": "n_ubatch", "rope_freq_base": "rope_freq_base",
     "rope_freq_scale": "rope_freq_scale", "main_gpu": "main_gpu",
@@ -33,6 +36,8 @@ def main() -> None:
     try:
         server = _start(settings)
     except (RuntimeError, ValueError, TypeError, KeyError) as error:
+        if isinstance(error, RuntimeError):
+            _wait_for_log()
         print(json.dumps({"error": str(error)}), file=report, flush=True)
         # Not a return: the finalisers of a half-made server have hung.
         os._exit(1)
@@ -40,6 +45,17 @@ def main() -> None:
     print(json.dumps({"port": port}), file=report, flush=True)
     report.close()
     threading.Event().wait()
+
+
+def _wait_for_log() -> None:
+    """Until an error stands at the end of the log, which llama.cpp writes from a thread of its own, or it has none."""
+    end = time.monotonic() + _LOG_S
+    with suppress(OSError):  # not a file
+        while time.monotonic() < end:
+            tail = os.pread(2, _TAIL_BYTES, max(0, os.fstat(2).st_size - _TAIL_BYTES))
+            if b" E " in tail:
+                return
+            time.sleep(0.02)
 
 
 def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
