@@ -211,6 +211,18 @@ def test_goals_are_changed_in_mid_run(stage: Stage) -> None:
         assert words in told["reason"], told
 
 
+@pytest.mark.parametrize("key", [b"\x03", b"\x04"], ids=["Ctrl-C", "Ctrl-D"])
+def test_who_leaves_while_goals_are_changed_stops_and_saves(stage: Stage, key: bytes) -> None:
+    shell = planning(stage, plans("rm data.csv"), COUNT, DONE, DONE, flags=("-y", "--discard"))
+    shell.until(ASKED)
+    shell.type(b"g\n")
+    shell.until(b"Name [Counter]: ")
+    shell.type(key)
+    assert shell.status() in (3, 130)
+    assert (stage.demo / "data.csv").exists()
+    assert not [one for one in observations(stage) if one["kind"] == "command"]
+
+
 def test_a_question_of_the_bot_needs_no_authorisation(stage: Stage) -> None:
     asks = json.dumps({"thoughts": {"text": "?"}, "action": {"tool": "ask_user", "question": "Lines or bytes?"}})
     shell = planning(stage, asks, DONE, DONE)

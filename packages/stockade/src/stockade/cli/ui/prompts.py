@@ -5,9 +5,10 @@ import sys
 import termios
 import textwrap
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import click
@@ -26,6 +27,7 @@ from stockade.loop.pause import Pause, PausingPrompt
 from stockade.loop.run_context import Dependencies
 
 _LINE_BYTES = 65_536
+T = TypeVar("T")
 
 
 async def typed(question: str, *, fresh: bool = False, leave: anyio.Event | None = None) -> str | None:
@@ -60,10 +62,17 @@ def folded(question: str) -> str:
 
 async def _readable(leave: anyio.Event | None) -> bool:
     """True when there is a line; False when `leave` was set before."""
-    if leave is None:
+
+    async def there() -> bool:
         await anyio.wait_readable(sys.stdin)
         return True
-    there = False
+
+    return await there() if leave is None else bool(await until_left(leave, there))
+
+
+async def until_left(leave: anyio.Event, work: Callable[[], Awaitable[T]]) -> T | None:
+    """What `work` gives; None where `leave` was set before, and at the end of input (click.Abort)."""
+    found = None
     async with anyio.create_task_group() as group:
 
         async def wait() -> None:
@@ -71,10 +80,10 @@ async def _readable(leave: anyio.Event | None) -> bool:
             group.cancel_scope.cancel()
 
         group.start_soon(wait)
-        await anyio.wait_readable(sys.stdin)
-        there = True
+        with suppress(click.Abort):
+            found = await work()
         group.cancel_scope.cancel()
-    return there
+    return found
 
 
 Typed = Callable[..., Coroutine[Any, Any, str | None]]
@@ -166,9 +175,7 @@ class AuthorisingUser:
             asked = AUTHORISE.format(name=name, goals=goals) if self.authoriser.every else CHOICE
             line = await self.typed(asked, fresh=True, leave=self.leave)
             if self.goals and line is not None and line.strip().lower() == "g":
-                line = await self.goals()
-        except click.Abort:  # the end of input
-            line = None
+                line = await until_left(self.leave, self.goals)
         finally:
             self.asking = False
         if line is not None and self.authoriser.every and authorises(line):
