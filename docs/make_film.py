@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shlex
-import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -145,7 +144,7 @@ def main() -> None:
     try:
         (HOME / "calc").mkdir()
         for name, text in FILES.items():
-            (HOME / "calc" / name).write_text(textwrap.dedent(text))
+            (HOME / "calc" / name).write_text(text)
         (HOME / "fix.jsonl").write_text("".join(f"{json.dumps({'content': answer})}\n" for answer in ANSWERS))
         for call, typed in COMMANDS:
             cells = film.command(call, typed, cells)

@@ -7,7 +7,7 @@ of its boss's run, which are open already, and no sub-bots.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 import anyio
 
@@ -27,6 +27,13 @@ LEAST_TURNS = 2
 NAME = "helper"
 """Of one that its boss gave no name."""
 UNBOUNDED = Budget(max_turns=0, timeout_s=0.0)
+
+
+@runtime_checkable
+class HasFast(Protocol):
+    """A model with a faster one beside it."""
+
+    fast: Model | None
 
 
 class _Borrowed:
@@ -83,12 +90,14 @@ class SubAgents:
         model = self.boss.options.get(f"{task.model}_model") if task.model else self.boss.model
         if not model:
             return ToolResult(status="error", text=f"there is no {task.model} model in this run: do without")
-        fast = getattr(self.parts.model, "fast", None) if task.model == "fast" else None
+        asked = self.parts.model
+        if task.model == "fast" and isinstance(asked, HasFast) and asked.fast is not None:
+            asked = asked.fast
         begun = []
         for number, run_id in enumerate(await self._new_ids(len(words))):
             name = f"{task.name or NAME}-{number + 1}" if task.in_parallel else task.name or NAME
             begun.append(self._started(run_id, words[number], name, str(model), turns, smart=task.model == "smart"))
-        helpers = _Helpers(self.parts, self.tools, account, add, fast or self.parts.model)
+        helpers = _Helpers(self.parts, self.tools, account, add, asked)
         results = await helpers.side_by_side(begun) if self._may_at_once(begun) else await helpers.in_turn(begun)
         done = all(one.status == "done" for one in results)
         told = [_told(one, begun[number].bot if task.in_parallel else "") for number, one in enumerate(results)]

@@ -16,7 +16,7 @@ from stockade.core.secrets import Redactor
 from stockade.models.composed import Member, ModelTeam
 from stockade.models.local.catalogue import CATALOGUE
 from stockade.models.probe import probe_capabilities
-from stockade.models.providers import AUTO, FILES, parse_name
+from stockade.models.providers import AUTO, FILES, PROVIDERS, parse_name
 from stockade.models.settings import ModelChoice, ModelContext, ModelSettings, OnProgress, silent
 from stockade.paths import read_regular
 from stockade.runtime import registry
@@ -207,7 +207,6 @@ def pick_protocol(name: str, info: ModelInfo | None = None) -> AnswerProtocol:
     return protocol
 
 
-_OF_LLAMA_CPP = ("embedded", "gguf", "llama-server", "llamafile", "scripted")
 MAX_GRAMMAR_BYTES = 1 << 20
 
 
@@ -215,7 +214,7 @@ def read_grammar(path: str | None, provider: str, answers: str) -> str | None:
     """The text of a GBNF file. UsageError where it cannot be read, or would not be held."""
     if path is None:
         return None
-    if provider not in _OF_LLAMA_CPP:
+    if provider not in FILES and not (provider in PROVIDERS and PROVIDERS[provider].dialect.llama_cpp):
         raise UsageError(f"-o grammar is llama.cpp's, and {provider} is another server", "leave it out")
     if answers == "native":
         raise UsageError("with -o grammar there is no room for tool calls", "-o answers=json, or another in text")
