@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,8 +153,9 @@ class Nodes:
 
 
 @contextmanager
-def two_nodes(stage: Stage) -> Iterator[Nodes]:
-    program = [sys.executable, "-m", "tests.support.ray_nodes"]
+def two_nodes(stage: Stage, around: Sequence[str] = (), *given: str) -> Iterator[Nodes]:
+    """`around`: a program that starts them."""
+    program = [*around, sys.executable, "-m", "tests.support.ray_nodes", *given]
     with subprocess.Popen(
         program, env=stage.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
     ) as nodes:

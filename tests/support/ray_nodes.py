@@ -1,5 +1,6 @@
 """Two Ray nodes on this machine, as a program: prints the address of the first. A line on stdin, `kill`, ends the
-second as a power cut does, `add` begins another second one; the end of stdin ends both.
+second as a power cut does, `add` begins another second one; the end of stdin ends both. With a FOLDER each has a state
+folder of its own in it, as two machines have.
 """
 
 import os
@@ -13,11 +14,19 @@ from ray.cluster_utils import Cluster
 CPUS = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
 
 
+def alone(name: str) -> None:
+    """The next node has its own state."""
+    for folder in sys.argv[1:]:
+        os.environ["XDG_STATE_HOME"] = f"{folder}/{name}"
+
+
 def add(cluster: Cluster) -> Any:
+    alone("second")
     return cluster.add_node(num_cpus=1, object_store_memory=100 << 20, node_ip_address="127.0.0.1")
 
 
 def main() -> None:
+    alone("first")
     cluster = Cluster(initialize_head=True, head_node_args={**CPUS, "node_ip_address": "127.0.0.1"})
     second = add(cluster)
     print(cluster.address, flush=True)

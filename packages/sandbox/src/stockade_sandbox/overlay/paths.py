@@ -12,6 +12,8 @@ from stockade_sandbox.processes import boxes_dir
 
 RECEIVED = "received"
 """In a box of ours: the folders that another machine has sent, a number each, to be given to its sandbox."""
+FETCHED = "folders"
+"""In Stockade's state: folders of other machines that runs of a fleet need here, each in a folder of its own."""
 _SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot",
            "/run", "/lost+found", "/System", "/Library")  # fmt: skip
 """Nothing in these is anybody's project."""
@@ -70,7 +72,10 @@ def _forbidden(path: str, private: Path) -> str | None:
     if inside_system and not any(path != allowed and _holds(allowed, path) for allowed in _EXCEPT):
         return f"{inside_system[0]} belongs to the system"
     folder = Path(path).parent
-    if folder.name == RECEIVED and str(folder.parent.parent) == os.path.realpath(boxes_dir()):
+    boxes = os.path.realpath(boxes_dir())
+    if folder.name == RECEIVED and str(folder.parent.parent) == boxes:
+        return None
+    if str(folder.parent) == f"{os.path.dirname(boxes)}/{FETCHED}":
         return None
     for own in _own(private):
         if _holds(own, path) or _holds(path, own):

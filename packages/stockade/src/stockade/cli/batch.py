@@ -39,6 +39,7 @@ from stockade.fleet.results import (
 )
 from stockade.fleet.statistics import Summary, compare, summary
 from stockade.fleet.tasks import Selection
+from stockade.fleet.workspaces import Workspaces
 from stockade.runtime.records import open_store
 from stockade.runtime.settings import Settings
 
@@ -58,6 +59,8 @@ _SELECTING: flags.Flags = (
 DRIVING: flags.Flags = (
     click.option("--parallel", metavar="N|auto", help="Runs at once; auto is what memory, CPU and the model allow."),
     click.option("--on", metavar="ray[:ADDRESS]", help="Drive the runs on Ray: here, or on the cluster at ADDRESS."),
+    click.option("--workspaces", metavar="PATH|URL", help="Where the machines of Ray find the folders: a folder that "
+                 "all see, or s3://BUCKET/PREFIX."),
     click.option("--results", "lines", type=click.Path(path_type=Path), metavar="FILE",
                  help="Where the results go, a line an attempt; by default beside the tasks."),
     click.option("--epochs", type=click.IntRange(1, 1000), metavar="N", help="Each task N times; with --seed, others."),
@@ -126,6 +129,7 @@ def begin(file: Path, values: dict[str, Any], again: frozenset[Outcome] = frozen
         "retries",
         "breaker",
         "on",
+        "workspaces",
     )
     given = {key: values.pop(key, None) for key in own}
     settings = flags.settings({**flags.given(values), "no_folder": True} if not values.get("folder") else values)
@@ -138,7 +142,8 @@ def begin(file: Path, values: dict[str, Any], again: frozenset[Outcome] = frozen
         with ExitStack() as stack:
             items, made = stack.enter_context(opened(file, given["lines"], settings.options, select))
             view = _View(settings, made)
-            kind = Runner if given["on"] is None else _on_ray(given["on"], stack, settings, plan, len(items))
+            parallel = min(plan.parallel, len(items))
+            kind = _runner(given["on"], given["workspaces"], stack, settings, parallel)
             runner = kind(items, made, store, plan, view.heard)
             view.runner = runner
             before = len(items) - len(runner.waiting)
@@ -151,14 +156,22 @@ def begin(file: Path, values: dict[str, Any], again: frozenset[Outcome] = frozen
         anyio.run(store.close)
 
 
-def _on_ray(where: str, stack: ExitStack, settings: Settings, plan: Plan, tasks: int) -> Callable[..., Runner]:
-    """A Runner of the cluster, which is there as long as `stack`."""
+def _runner(
+    where: str | None, folders: str | None, stack: ExitStack, settings: Settings, parallel: int
+) -> Callable[..., Runner]:
+    """Here, or of a cluster of Ray, which is there as long as `stack`."""
+    if where is None:
+        if folders is not None:
+            raise UsageError("--workspaces is for runs on other machines", "--on ray:HOST:6379")
+        return Runner
     name, colon, address = where.partition(":")
     if name != "ray" or (colon and not address):
         raise UsageError(f"--on: {where!r} is neither ray nor ray:ADDRESS", "--on ray; --on ray:HOST:6379")
-    return partial(
-        ray.RayRunner, stack.enter_context(ray.connected(address, settings.options.store, min(plan.parallel, tasks)))
-    )
+    found = None if folders is None else Workspaces(folders)
+    if found is not None:
+        found.check()
+    cluster = stack.enter_context(ray.connected(address, settings.options.store, parallel))
+    return partial(ray.RayRunner, cluster, found)
 
 
 def _plan(given: dict[str, Any], settings: Settings, again: frozenset[Outcome]) -> Plan:

@@ -11,19 +11,24 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import anyio
+from anyio import to_thread
 
-from stockade.core.errors import StoreFailed, UsageError, to_install
+from stockade.core.errors import StockadeError, StoreFailed, UsageError, to_install
 from stockade.core.events import RunFinished
 from stockade.core.ports import RunStore
 from stockade.fleet.batch import RUNS_A_CPU, Plan, Runner, Running
-from stockade.fleet.results import Attempt, Results, Tried
+from stockade.fleet.elsewhere import at_hand, by_place, paths_of, point_of_end
+from stockade.fleet.results import FINAL, Attempt, Results, Tried, outcome_of
 from stockade.fleet.tasks import Item
+from stockade.fleet.workspaces import Workspaces
 from stockade.runtime import records
 from stockade_sandbox.results import FolderLayer
 
@@ -40,12 +45,15 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a task is given. `allowance` is that of Running, `max_cost` that of Plan."""
+    """What a task is given. `allowance` is that of Running, `max_cost` that of Plan. `workspaces`: the address of the
+    store that has the run's folders; empty where each machine has them itself.
+    """
 
     item: Item
     run_id: str
     allowance: float
     max_cost: float
+    workspaces: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,21 +119,29 @@ def _ray() -> Any:
 class RayRunner(Runner):
     """A Runner whose runs are driven by the workers of a cluster that is `connected`."""
 
-    def __init__(self, ray: Any, *given: Any) -> None:
+    def __init__(self, ray: Any, workspaces: Workspaces | None, *given: Any) -> None:
         super().__init__(*given)
-        self._ray = ray
+        self._ray, self._workspaces = ray, workspaces
+        if workspaces is not None:
+            for item in self.items:
+                by_place(item.spec)  # its UsageError before anything starts
         self._task = ray.remote(num_cpus=1 / RUNS_A_CPU, max_retries=self.plan.retries)(drive)
         if not self.plan.parallel:
             self.parallel = max(1, int(ray.cluster_resources().get("CPU", 1) * RUNS_A_CPU))
 
-    async def _driven(self, running: Running) -> RunFinished:
+    async def _drive(self, running: Running) -> RunFinished:
         running.run_id = self.results.begun(running.item) or ""
         if not running.run_id:
             await self._name(running)
         job = Job(running.item, running.run_id, running.allowance, self.plan.max_cost)
+        if self._workspaces is not None:
+            spec = by_place(running.item.spec)
+            await to_thread.run_sync(self._workspaces.begin, running.run_id, paths_of(spec))
+            job = replace(job, item=replace(running.item, spec=spec), workspaces=self._workspaces.url)
         reference = self._task.remote(job)
         try:
             done: Done = await reference
+            await self._bring(running, done)
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
                 await self._stopped(running, reference)
@@ -139,10 +155,26 @@ class RayRunner(Runner):
         """The worker closes the run on record, and says so; one that does not in time is ended."""
         self._ray.cancel(reference, force=False)
         with contextlib.suppress(self._ray.exceptions.RayError, TimeoutError), anyio.fail_after(_CANCEL_S):
-            self._told(running, await reference)
+            done: Done = await reference
+            await self._bring(running, done)
+            self._told(running, done)
             return
         with contextlib.suppress(ValueError):
             self._ray.cancel(reference, force=True)
+
+    async def _bring(self, running: Running, done: Done) -> None:
+        """What it wrote, to this machine; the store has it as long as the run may go on elsewhere."""
+        if (workspaces := self._workspaces) is None:
+            return
+        run_id, found = running.run_id, await self._facts(running.run_id)
+
+        def bring() -> None:
+            since_ns = workspaces.begun(run_id).since_ns
+            workspaces.bring(run_id, found.layers, point_of_end(done.finished), since_ns)
+            if outcome_of(done.finished) in FINAL:
+                workspaces.forget(run_id)
+
+        await to_thread.run_sync(bring)
 
     def _told(self, running: Running, done: Done) -> RunFinished:
         running.model, running.turns, running.resumed = done.model, done.turns, done.resumed
@@ -186,15 +218,29 @@ def drive(job: Job) -> Done:
 
 async def _drive(job: Job, asked: threading.Event) -> Done:
     store, item = await _opened(job.item.spec.store), job.item
-    runner = _Worker((item,), _Begun(job), store, Plan(parallel=1, max_cost=job.max_cost))
     async with anyio.create_task_group() as looking, anyio.create_task_group() as work:
         looking.start_soon(_stop_when, asked, work.cancel_scope)
         while await store.driver(job.run_id) is not None:  # noqa: ASYNC110 (a worker that Ray thinks lost may not be)
             await anyio.sleep(_LOOK_S)
-        done = await runner.to_end(Running(item, allowance=job.allowance))
+        async with AsyncExitStack() as stack:
+            if job.workspaces:
+                try:
+                    there = at_hand(item, job.run_id, store, _workspaces(job.workspaces))
+                    item, store = await stack.enter_async_context(there)
+                except StockadeError as error:
+                    looking.cancel_scope.cancel()
+                    return _not_begun(item, error)
+            runner = _Worker((item,), _Begun(job), store, Plan(parallel=1, max_cost=job.max_cost))
+            done = await runner.to_end(Running(item, allowance=job.allowance))
         looking.cancel_scope.cancel()
         return done
     raise KeyboardInterrupt  # before it had begun
+
+
+def _not_begun(item: Item, error: StockadeError) -> Done:
+    """What it needs is not to be had here."""
+    finished = RunFinished(at=time.time(), status="failed", reason="sandbox", detail=str(error), turns=0)
+    return Done(finished, item.spec.model, 0, resumed=False, candidates={}, layers=())
 
 
 async def _stop_when(asked: threading.Event, scope: anyio.CancelScope) -> None:
@@ -212,6 +258,12 @@ async def _opened(address: str | None) -> RunStore:
         except StoreFailed:
             await anyio.sleep(pause_s)
     return _store(address)
+
+
+@cache
+def _workspaces(address: str) -> Workspaces:
+    """One of each worker."""
+    return Workspaces(address)
 
 
 @cache
