@@ -56,6 +56,7 @@ test-bench: $(VENV)/.dev  ## that the benchmarks judge and count as they should,
 test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, runs, applies, power), models, what is built from packages
 	STOCKADE_TEST_SCALE=20 $(BIN)/python -m pytest tests/faults tests/server/test_step_kills.py tests/cli/test_large_log.py
 	STOCKADE_TEST_SCALE=50 $(BIN)/python -m pytest -s tests/fleet/test_ray_many.py  # ten thousand runs, twenty kills
+	STOCKADE_TEST_SCALE=13 $(BIN)/python -m pytest -s tests/fleet/test_workspaces.py -k node_is_killed  # 52 of 104 on it
 	$(MAKE) test-model test-wasm test-mcp test-clients test-managers
 
 check: $(VENV)/.dev  ## lint, who imports whom, and types only

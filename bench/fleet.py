@@ -1,12 +1,16 @@
 """What a task of many costs: `stockade batch run` beside mini-swe-agent and inspect_ai, on the same fake server.
 
     .venv/bin/python -m bench.fleet [--tasks N] [--turns N] [--at-once N] [--rounds N]
+    .venv/bin/python -m bench.fleet --workers [--tasks N]
 
 Each task is so many shell commands and an end, all answers come at once, and so many tasks are under way at a time.
 Wall time and CPU are of the whole program with all that it started, but not of the server. Ours has each task in a
 sealed sandbox of its own, with an overlay of a folder and every event on disk before its effect; the others seal
 nothing here: mini-swe-agent has a local shell (its own runner wants Docker), inspect_ai its sandbox `local`. The best
 of the rounds, which take turns.
+
+`--workers`: ours alone, from one task at a time to eight, by one process and on Ray, with what Ray's workers use; a
+batch of as many tasks as are under way at a time, which is what the start costs, is taken off.
 """
 
 import argparse
@@ -17,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contenders import BENCH
+from bench.cpu_group import counted
 from bench.peers import PEERS, Peer, installed
 from bench.server import answer
 from bench.table import draw
@@ -121,16 +126,45 @@ def ours(folder: Path, url: str, tasks: int, at_once: int) -> tuple[list[str], d
     return argv, {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", **states}
 
 
+def by_workers(tasks: int, turns: int, rounds: int) -> None:
+    """Prints a table."""
+    rows = []
+    with served(turns) as url, counted() as cpu_s:
+        for at_once in (1, 2, 4, 8):
+            for on in ((), ("--on", "ray")):
+                found = [
+                    min(_of_one(url, count, at_once, on, cpu_s) for _ in range(rounds)) for count in (at_once, tasks)
+                ]
+                wall_s, used_s = (found[1][part] - found[0][part] for part in (0, 1))
+                print(f"{at_once} {on}: {found}", file=sys.stderr)
+                more = tasks - at_once
+                each = f"{wall_s / more * 1000:.0f} ms", f"{used_s / more * 1000:.0f} ms"
+                rows.append((f"{at_once}, {'Ray' if on else 'one process'}", *each, f"{found[0][0]:.1f} s"))
+    print(draw((f"{tasks} tasks, {turns} commands each; at a time", "time a task", "CPU a task", "the start"), rows))
+
+
+def _of_one(url: str, tasks: int, at_once: int, on: tuple[str, ...], cpu_s: Callable[[], float]) -> tuple[float, float]:
+    """Wall and processor seconds of a batch."""
+    with tempfile.TemporaryDirectory() as place:
+        argv, environment = ours(Path(place), url, tasks, at_once)
+        before = cpu_s()
+        return run([*argv, *on], environment, Path(place)).wall_s, cpu_s() - before
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--at-once", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", action="store_true")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.serve is not None:
         serve(asked.serve)
+        return
+    if asked.workers:
+        by_workers(asked.tasks, asked.turns, asked.rounds)
         return
     mini = next(peer for peer in PEERS if peer.name.startswith("mini"))
     mini = Peer(f"{mini.name}, unsealed", mini.requirements, "peer_mini_batch.py", mini.environment)

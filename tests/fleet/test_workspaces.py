@@ -23,9 +23,11 @@ from stockade.store.opening import open_store
 from stockade.testing import say
 from tests.cli.conftest import DONE, PATIENCE_S, Stage
 from tests.fleet.test_batch import begun, lines, tasks
-from tests.fleet.test_ray import A_NODE, Nodes, events, two_nodes
+from tests.fleet.test_ray import Nodes, events, two_nodes
+from tests.support.scale import scaled
 
-ALL = 8
+ALL = scaled(8)
+"""Half of them on each node: 104 and 52 in `make test-long`."""
 FIRST = (
     "mkdir -p made; test -e made/{0}-1 || date > made/{0}-1; ln -sf {0}-1 made/{0}-link; rm -f old/{0}; "
     "chmod 700 run.sh"
@@ -36,7 +38,7 @@ SECOND = "set -e; test ! -e old/{0}; cat made/{0}-link > made/{0}-2; echo {0} >>
 def nodes_apart(stage: Stage) -> Any:
     """Two nodes that do not see the folder of the tasks."""
     hidden = ["bwrap", "--dev-bind", "/", "/", "--tmpfs", str(stage.demo), "--"]
-    return two_nodes(stage, hidden, str(stage.tmp_path / "states"))
+    return two_nodes(stage, hidden, str(stage.tmp_path / "states"), str(-(-ALL // 8)))
 
 
 def batch(stage: Stage, nodes: Nodes, store: str, *flags: str, delay_s: float = 0.2) -> list[str]:
@@ -83,19 +85,22 @@ async def wrote(record: str) -> int:
     return sum("checkpoint" in types for types in told)
 
 
+@pytest.mark.timeout(300 + 10 * ALL)
 def test_a_node_is_killed_and_another_goes_on_with_the_files(stage: Stage) -> None:
     store = stage.tmp_path / "store"
     with nodes_apart(stage) as nodes:
-        arguments = batch(stage, nodes, str(store), "--apply", delay_s=4)
+        arguments = batch(stage, nodes, str(store), "--apply", delay_s=4 if ALL == 8 else ALL)
         process = stage.start(*arguments)
         while not (stage.state / "runs.db").exists():
             assert process.poll() is None, process.stderr and process.stderr.read()
         while anyio.run(wrote, str(stage.state / "runs.db")) < ALL:
             assert process.poll() is None, process.stderr and process.stderr.read()
         nodes.say("kill")
-        assert process.wait(PATIENCE_S) == 0, process.stderr and process.stderr.read()
+        assert process.wait(PATIENCE_S + 5 * ALL) == 0, process.stderr and process.stderr.read()
         check(stage)
-    assert any(one["resumed"] for one in lines(stage))
+    resumed = sum(one["resumed"] for one in lines(stage))
+    print(f"{ALL} under way, {resumed} of them on the node that was killed")
+    assert resumed >= ALL // 4
     for line in lines(stage):
         told = events(stage, line["run"])
         assert [one["host"] for one in told[0]["policy"]["folders"]] == [str(stage.demo)]
@@ -105,7 +110,7 @@ def test_a_node_is_killed_and_another_goes_on_with_the_files(stage: Stage) -> No
     assert len(list((store / "folders").iterdir())) >= 2, "the folder and the file"
     states = stage.tmp_path / "states"
     there = [path for path in states.glob("*/stockade/runs/2*") if path.is_dir()]
-    assert len(there) <= A_NODE, "only what the killed node had"
+    assert len(there) <= ALL // 2, "only what the killed node had"
     assert list(states.glob("first/stockade/folders/*/demo/data.csv"))
 
 

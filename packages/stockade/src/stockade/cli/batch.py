@@ -224,7 +224,7 @@ def _line(one: Attempt) -> str:
 
 
 def _progress(runner: Runner) -> str:
-    counts = Counter(one.outcome for one in latest(runner.done))
+    counts = Counter(runner.done.values())
     told = [f"{counts[name]} {name}" for name in OUTCOMES if counts[name]]
     cost = [f"{runner.cost:.4f} USD"] if runner.cost else []
     left = f"{len(runner.running)} running, {len(runner.waiting)} waiting"
@@ -251,7 +251,7 @@ async def _drive(runner: Runner, view: _View, interrupt: Interrupt) -> None:
 def _end(runner: Runner, view: _View, interrupt: Interrupt) -> int:
     """The table, and the exit status."""
     found = [last for item in runner.items if (last := runner.results.last(item)) is not None]
-    told = summary([one for one in runner.results.attempts if one.key in {item.key for item in runner.items}])
+    told = summary(runner.results.of(runner.items))
     if view.json_lines:
         print(json.dumps({"type": "result", "ended": runner.ended, "tasks": len(runner.items), **facts(told)}))
     elif not view.silent:
@@ -261,14 +261,14 @@ def _end(runner: Runner, view: _View, interrupt: Interrupt) -> int:
         say(*_ENDED[runner.ended])
     if interrupt.pressed:
         return INTERRUPTED
-    broken = [one.outcome for one in found if one.outcome in INFRASTRUCTURE]
+    broken = [one for one in found if one in INFRASTRUCTURE]
     if runner.ended in ("deadline", "cost", "user"):
         return 3
     if broken:
         return 5 if "model error" in broken else 4
     if runner.ended == "breaker":
         return 2
-    return 0 if len(found) == len(runner.items) and all(one.outcome == "solved" for one in found) else 1
+    return 0 if len(found) == len(runner.items) and all(one == "solved" for one in found) else 1
 
 
 def facts(told: Summary) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import os
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -132,22 +133,21 @@ class Runner:
         self.parallel = plan.parallel or auto_parallel(items)
         self.running = list[Running]()
         self.ended = ""
-        self.done = list[Attempt]()
+        self.done = dict[tuple[str, int], Outcome]()
+        """How the attempts of this call ended, the last of each task and epoch."""
         self._scope: anyio.CancelScope | None = None
         self._news = anyio.Event()
         self._in_a_row = 0
+        self._outcome: Outcome | None = None
         self._deciding = anyio.Lock()
-        self._costs = {one.run: one.cost for one in results.attempts}
-        self.waiting = [Waiting(item) for item in items if self._is_open(item)]
-
-    @property
-    def cost(self) -> float:
+        self._costs = dict(results.costs)
+        self.cost = sum(self._costs.values())
         """USD, of all attempts on record."""
-        return sum(self._costs.values())
+        self.waiting = deque(Waiting(item) for item in items if self._is_open(item))
 
     def _is_open(self, item: Item) -> bool:
         last = self.results.last(item)
-        return last is None or last.outcome not in FINAL or last.outcome in self.plan.again
+        return last is None or last not in FINAL or last in self.plan.again
 
     def no_more(self, why: str = "user") -> None:
         """Nothing is begun any more; what runs comes to its end."""
@@ -168,7 +168,7 @@ class Runner:
         """Until all are done or it has `ended`."""
         for waiting in self.waiting:
             if (run_id := self.results.begun(waiting.item)) is not None:
-                self._costs[run_id] = _cost_of(await self._history(run_id))
+                self._note_cost(run_id, _cost_of(await self._history(run_id)))
         deadline = anyio.current_time() + self.plan.deadline if self.plan.deadline else math.inf
         with anyio.CancelScope(deadline=deadline) as self._scope:
             async with anyio.create_task_group() as group:
@@ -190,15 +190,17 @@ class Runner:
         """The one to begin now; or None, and for how long there is none unless something changes."""
         if len(self.running) >= self.parallel:
             return None, None
-        now = anyio.current_time()
-        due = [one for one in self.waiting if one.at <= now]
-        found = next((one for one in due if self._allowance(one.item) > 0 or not self.plan.max_cost), None)
-        if found is not None:
-            return found, None
-        if due and not self.running:
+        now, is_any_due, later = anyio.current_time(), False, math.inf
+        for one in self.waiting:
+            if one.at > now:
+                later = min(later, one.at - now)
+                continue
+            if not self.plan.max_cost or self._allowance(one.item) > 0:
+                return one, None
+            is_any_due = True
+        if is_any_due and not self.running:
             self.no_more("cost")
-        later = [one.at - now for one in self.waiting if one.at > now]
-        return None, min(later) if later else None
+        return None, later if later < math.inf else None
 
     def _allowance(self, item: Item) -> float:
         """USD that are reserved for it: all that it may cost, or its share of what is left; 0 where that is too little.
@@ -231,16 +233,20 @@ class Runner:
 
     def _add(self, attempt: Attempt) -> None:
         self.results.add(attempt)
-        self._costs[attempt.run] = attempt.cost
-        self.done.append(attempt)
+        self._note_cost(attempt.run, attempt.cost)
+        self.done[attempt.id, attempt.epoch] = attempt.outcome
+        before, self._outcome = self._outcome, attempt.outcome
         if attempt.outcome not in (*FINAL, "cancelled"):
-            alike = bool(self.done[:-1]) and self.done[-2].outcome == attempt.outcome
-            self._in_a_row = self._in_a_row + 1 if alike else 1
+            self._in_a_row = self._in_a_row + 1 if before == attempt.outcome else 1
             if self.plan.breaker and self._in_a_row >= self.plan.breaker:
                 self.no_more("breaker")
         else:
             self._in_a_row = 0
         self._heard(attempt)
+
+    def _note_cost(self, run_id: str, cost: float) -> None:
+        self.cost += cost - self._costs.get(run_id, 0.0)
+        self._costs[run_id] = cost
 
     async def _attempt(self, running: Running) -> Attempt:
         """To its end, whatever that is; only cancelling gets out."""
@@ -429,6 +435,7 @@ class Batch:
         try:
             with opened(self._tasks, self._results, self._base, self._select) as (items, results):
                 await Runner(items, results, store, self._plan).run()
-                return [last for item in items if (last := results.last(item)) is not None]
+                last = {one.key: one for one in results.of(items)}
+                return [last[item.key] for item in items if item.key in last]
         finally:
             await store.close()

@@ -26,7 +26,7 @@ from stockade.core.events import RunFinished
 from stockade.core.ports import RunStore
 from stockade.fleet.batch import RUNS_A_CPU, Plan, Runner, Running
 from stockade.fleet.elsewhere import at_hand, by_place, paths_of, point_of_end
-from stockade.fleet.results import FINAL, Attempt, Results, Tried, outcome_of
+from stockade.fleet.results import FINAL, Results, Tried, outcome_of
 from stockade.fleet.tasks import Item
 from stockade.fleet.workspaces import Workspaces
 from stockade.runtime import records
@@ -187,7 +187,7 @@ class _Begun(Results):
     """Of one run that the driver has begun, and writes the line of."""
 
     def __init__(self, job: Job) -> None:
-        self._job, self.attempts = job, list[Attempt]()
+        self._job, self.costs, self._known = job, {}, {}
 
     def begun(self, item: Item) -> str | None:
         return self._job.run_id

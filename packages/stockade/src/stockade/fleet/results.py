@@ -5,7 +5,7 @@ a kill none is lost and none begun twice.
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,24 +170,45 @@ def _journal(path: Path) -> Path:
     return path.with_name(path.name + _JOURNAL)
 
 
-class Results:
-    """Those that this process writes; nobody else does meanwhile."""
+@dataclass(slots=True)
+class Known:
+    """Of one task and epoch with the very same settings: how often it was tried, and how that ended last."""
 
-    def __init__(self, path: Path, lines: int, journal: int, attempts: list[Attempt]) -> None:
-        self.path, self.attempts = path, attempts
+    tries: int
+    outcome: Outcome
+
+
+class Results:
+    """Those that this process writes; nobody else does meanwhile. In memory is what the next attempt needs to know."""
+
+    def __init__(self, path: Path, lines: int, journal: int, attempts: Iterable[Attempt]) -> None:
+        self.path = path
+        self.costs = dict[str, float]()
+        """USD, by run."""
         self._lines, self._journal = lines, journal
+        self._known = dict[tuple[str, int, str], Known]()
         self._begun = dict[tuple[str, int, str], str]()
-        over = {one.run for one in attempts if one.outcome != "cancelled"}
+        over = set[str]()
+        for one in attempts:
+            self._note(one)
+            over.update(() if one.outcome == "cancelled" else (one.run,))
         for row in map(json.loads, _whole_lines(_journal(path))):
             if "run" in row and row["run"] not in over:
                 self._begun[row["id"], row["epoch"], row["hash"]] = row["run"]
 
-    def last(self, item: Item) -> Attempt | None:
-        """Of this very task with these very settings."""
-        return next((one for one in reversed(self.attempts) if one.key == item.key), None)
+    def of(self, items: Iterable[Item]) -> list[Attempt]:
+        """All attempts at these very tasks with these very settings, in order, read again."""
+        keys = {item.key for item in items}
+        return [one for one in read_results(self.path) if one.key in keys]
+
+    def last(self, item: Item) -> Outcome | None:
+        """Of the last attempt at this very task with these very settings."""
+        known = self._known.get(item.key)
+        return known.outcome if known else None
 
     def tries(self, item: Item) -> int:
-        return sum(one.key == item.key for one in self.attempts)
+        known = self._known.get(item.key)
+        return known.tries if known else 0
 
     def begun(self, item: Item) -> str | None:
         """The run of it that was begun and has not come to its end."""
@@ -201,9 +222,14 @@ class Results:
     def add(self, attempt: Attempt) -> None:
         """On disk when this returns."""
         _append(self._lines, attempt.model_dump(mode="json"))
-        self.attempts.append(attempt)
+        self._note(attempt)
         if attempt.outcome != "cancelled":
             self._begun.pop(attempt.key, None)
+
+    def _note(self, attempt: Attempt) -> None:
+        known = self._known.setdefault(attempt.key, Known(0, attempt.outcome))
+        known.tries, known.outcome = known.tries + 1, attempt.outcome
+        self.costs[attempt.run] = attempt.cost
 
 
 def _append(descriptor: int, row: Mapping[str, Any]) -> None:
