@@ -1,6 +1,7 @@
 """`stockade auto` for real: its workspace, what the bot may set itself, and defects of pocket-ASI that stay away."""
 
 import json
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -8,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import PATIENCE_S, Ended, Stage, interrupt, until_event
+from stockade.testing import say
+from tests.cli.conftest import COUNT, DONE, PATIENCE_S, Ended, Stage, interrupt, until_event
 
 FULL_SCREEN = ("vim x", "nano x", "less x", "top", "man ls", "python3", "ssh host")
 
@@ -198,6 +200,25 @@ def test_raw_answers_are_shown_as_they_come(stage: Stage, monkeypatch: pytest.Mo
     monkeypatch.setenv("LLAMA_STREAM", "False")
     assert raw not in stage.call(*arguments, stage.script(raw)).err
     assert raw in stage.call(*arguments, stage.script(raw), "-o", "raw_answers=true").err
+
+
+def test_a_log_says_when_what_happened(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ("run", "count", "--folder", str(stage.demo), "--model", stage.script(COUNT, DONE), "--json", "-o")
+    plain = stage.call(*arguments, "log_level=warning")
+    assert " - " not in plain.err
+    monkeypatch.setenv("STOCKADE_LOG_LEVEL", "info")
+    told = stage.call(*arguments, "max_turns=9")
+    lines = re.findall(r"^\d\d:\d\d\.\d{3} - INFO - stockade\.run - (.*)$", told.err, re.MULTILINE)
+    assert (lines[0], lines[-1]) == ("run_started", "run_finished")
+    assert "action_finished, turn 1" in lines
+    assert not [line for line in told.out.splitlines() if not line.startswith("{")]
+    monkeypatch.setenv("A_KEY", "sk-0123456789abcdef0123")
+    say_it = stage.script(say("shell", command="echo $A_KEY"), DONE)
+    whole = stage.call("run", "x", "--no-folder", "--model", say_it, "--env", "A_KEY", "-o", "log_level=debug")
+    assert '- DEBUG - stockade.run - {"at":' in whole.err
+    assert "sk-0123456789abcdef0123" not in whole.err
+    wrong = stage.call(*arguments, "log_level=loud")
+    assert (wrong.status, "off, error, warning, info" in wrong.err) == (2, True), wrong.err
 
 
 def test_a_stream_in_config_json_changes_nothing(stage: Stage) -> None:

@@ -1,4 +1,6 @@
 import json
+import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -15,6 +17,7 @@ from stockade.models.openai import OpenAIModel
 from stockade.models.openai_request import Dialect
 from stockade.models.providers import is_own
 from stockade.models.transport import HttpTimes, Transport
+from stockade.paths import state_dir
 from stockade.testing.conformance.model import Heard, question
 from tests.support.fake_openai import End, FakeOpenAI, Reply, fails, piece, says
 
@@ -98,6 +101,9 @@ async def test_what_one_run_hears_of_being_left_alone_holds_for_the_others() -> 
             over.set()
             while len(server.questions) < 3:
                 await anyio.lowlevel.checkpoint()
+            (known,) = (state_dir() / "quiet").iterdir()  # where other processes look too
+            assert known.stat().st_mtime == pytest.approx(time.time() + 60, abs=30)
+            os.utime(known, (1, 1))  # it was long ago
             await other.ask(question())
             assert slept.pauses == [60.0, pytest.approx(60, abs=30)]
 

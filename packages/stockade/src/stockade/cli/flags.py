@@ -3,6 +3,7 @@
 A flag has the name of its TOML key; what was not given is None.
 """
 
+import logging
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -159,4 +160,7 @@ def settings(values: Mapping[str, Any], *, here: bool = False) -> "Settings":
     """The settings of this call, from what was given. What they name is hidden from here on. `here`: as of load."""
     found: Settings = load("runtime.settings:load")(values, here=load("runtime.bots:working_folders") if here else None)
     hide_named(found.options.redact, found.options.env)
+    if (level := found.front.log_level) != "off":
+        form = "%(asctime)s.%(msecs)03d - %(levelname)s - %(name)s - %(message)s"
+        logging.basicConfig(level=level.upper(), format=form, datefmt="%M:%S")
     return found

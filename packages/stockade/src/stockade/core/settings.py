@@ -16,6 +16,7 @@ _KEYS = {"copy_in": "copy", "json_lines": "json"}
 RENAMED = {"secret": "redact", "advice": "small_models"}
 """Settings of version 1 and what they are called now."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+LogLevel = Literal["off", "error", "warning", "info", "debug"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 
@@ -252,6 +253,8 @@ class FrontSettings:
     plain: Annotated[bool, Setting("No colours, no spinner.")] = False
     verbose: Annotated[bool, Setting("Show output whole, however long it is.")] = False
     raw_answers: Annotated[bool, Setting("Show the model's answers as it writes them, while they come.")] = False
+    log_level: Annotated[LogLevel, Setting(
+        "Write a log to stderr: a run's events, at debug all that is in them, and requests to models.")] = "off"
     apply: Annotated[bool, Setting("Apply the changes to the folder at the end, without asking.")] = False
     discard: Annotated[bool, Setting("Discard the changes at the end, without asking.")] = False
     no_folder: Annotated[bool, Setting("Work in no folder where none is given, not in the current one.")] = False

@@ -1,10 +1,13 @@
 """One model server over HTTP, whatever API it speaks: a client, back-off, streams of events, small questions."""
 
+import hashlib
+import os
 import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,6 +25,7 @@ from stockade.models.providers import PROVIDERS, Address, address_of, checked_ur
 from stockade.models.replies import OWN_THINKING, NoSuchModel, NotSupported, as_dict, parsed
 from stockade.models.servers import nearest
 from stockade.models.settings import ModelContext, OnProgress, silent
+from stockade.paths import state_dir
 
 T = TypeVar("T")
 MAX_ANSWER_CHARS = 10 * 1024**2
@@ -78,10 +82,27 @@ class Stall:
         return self.deadline
 
 
-_quiet_until: dict[str, float] = {}
-"""By server, until when (monotonic) it wants to be left alone: what one run hears by Retry-After holds for all of this
-process.
-"""
+def _quiet(server: str) -> Path:
+    """A file whose time says until when the server wants to be left alone: what one run hears by Retry-After holds for
+    all of this machine, whichever process has them.
+    """
+    return state_dir() / "quiet" / hashlib.sha256(server.encode()).hexdigest()[:16]
+
+
+def _quiet_s(server: str) -> float:
+    """How long still."""
+    try:
+        return _quiet(server).stat().st_mtime - time.time()
+    except FileNotFoundError:
+        return 0.0
+
+
+def _keep_quiet(server: str, pause_s: float) -> None:
+    if pause_s > _quiet_s(server):
+        path, until = _quiet(server), time.time() + pause_s
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (until, until))
 
 
 class Transport:
@@ -127,8 +148,8 @@ class Transport:
         return await self._again(lambda: self._ask_once(url, body, builder(), on_text))
 
     async def _again(self, once: Callable[[], Awaitable[T]]) -> T:
-        if (left := _quiet_until.get(self.server, 0.0) - time.monotonic()) > 0:
-            await self._sleep(left + self._jitter())
+        if (left := _quiet_s(self.server)) > 0:  # a clock that was set back holds nobody up for longer
+            await self._sleep(min(left, self._times.patience_s) + self._jitter())
         for attempt in range(self._times.retries + 1):
             try:
                 return await once()
@@ -143,12 +164,9 @@ class Transport:
                 pause = self._pause(attempt, error.retry_after_s)
                 if pause >= _SAID_S:
                     self.progress(f"{error.message}; asked again in {pause:.0f} s", 0, 0)
-                until = time.monotonic() + pause
                 if error.retry_after_s is not None:
-                    _quiet_until[self.server] = max(until, _quiet_until.get(self.server, 0.0))
+                    _keep_quiet(self.server, pause)
                 await self._sleep(pause)
-                if _quiet_until.get(self.server) == until:
-                    del _quiet_until[self.server]
         raise AssertionError("the loop above returns or raises")
 
     def _pause(self, attempt: int, retry_after_s: float | None) -> float:

@@ -1,5 +1,6 @@
 """From a RunSpec to a run ready to start: new, resumed and branched ones are made here, and nowhere else."""
 
+import logging
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -92,6 +93,9 @@ class Prepared:
     """Lines that the user gets to see in any case."""
 
 
+_LOG = logging.getLogger("stockade.run")
+
+
 def check_task(task: str) -> str:
     """The task without control characters a terminal or template could trip over."""
     if not task.strip():
@@ -115,8 +119,22 @@ async def prepare(
 
     `attended`: on a terminal.
     """
-    build = _Build(spec, store, on_event, on_text, on_progress or silent, attended)
+    build = _Build(spec, store, _logged(on_event), on_text, on_progress or silent, attended)
     return await (build.new() if spec.objects.record is None else build.again(spec.objects.record))
+
+
+def _logged(on_event: OnEvent | None) -> OnEvent:
+    """The same, with each event in the log, as it is told: what is secret is hidden already."""
+
+    def heard(event: RunEvent) -> None:
+        if _LOG.isEnabledFor(logging.DEBUG):
+            _LOG.debug(event.line)
+        else:
+            _LOG.info("%s%s", event.type, f", turn {turn}" if (turn := getattr(event, "turn", None)) else "")
+        if on_event is not None:
+            on_event(event)
+
+    return heard
 
 
 @dataclass(slots=True)
