@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Self
 
@@ -33,8 +34,25 @@ from stockade_sandbox import Sandbox
 from stockade_sandbox.policy import CopyRule, FolderRule, Policy, policy_of
 
 __all__ = ["LLM", "AgentBoss", "Bot", "BotRunResult", "BrowsingBot", "CmdReturn", "Environment", "LLMAskResponse",
-           "LogAnalysisBot", "MicroBot", "Mount", "ReadingBot", "ToolDefinition", "WritingBot"]  # fmt: skip
+           "LogAnalysisBot", "MicroBot", "Mount", "MountType", "PermissionLabels", "ReadingBot", "ToolDefinition",
+           "WritingBot"]  # fmt: skip
 Permission = Literal["READ_ONLY", "READ_WRITE"]
+
+
+class PermissionLabels(StrEnum):
+    """Its names of the two."""
+
+    READ_ONLY = "READ_ONLY"
+    READ_WRITE = "READ_WRITE"
+
+
+class MountType(StrEnum):
+    """Of a Mount."""
+
+    MOUNT = "mount"
+    COPY = "copy"
+
+
 TokenProvider = Callable[[], str]
 _PROVIDERS = {"azure-openai": "azure", "ollama-local": "ollama"}
 _MODES = {"READ_ONLY": "ro", "READ_WRITE": "overlay"}
