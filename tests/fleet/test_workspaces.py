@@ -197,6 +197,19 @@ def test_stopped_it_is_here_and_goes_on_there(stage: Stage) -> None:
     assert not (stage.demo / "old" / "n1").exists()
 
 
+def test_out_of_turns_what_it_wrote_is_here(stage: Stage) -> None:
+    with nodes_apart(stage) as nodes:
+        arguments = [*batch(stage, nodes, "store"), "--filter", "n1", "--max-turns", "1"]
+        ended = stage.call(*arguments, folder=stage.tmp_path)
+        assert (ended.status, lines(stage)[0]["outcome"]) == (1, "budget"), ended.err
+        assert "made/n1-1" in stage.call("diff", lines(stage)[0]["run"]).out
+        (stage.tmp_path / "tasks.results.jsonl").unlink()  # as if it had been killed before its line
+        ended = stage.call(*arguments, folder=stage.tmp_path)
+    assert (ended.status, lines(stage)[0]["outcome"], lines(stage)[0]["resumed"]) == (1, "budget", True), ended.err
+    assert "made/n1-1" in stage.call("diff", lines(stage)[0]["run"]).out
+    assert not list((stage.tmp_path / "store").glob("runs/*/*/*"))
+
+
 @pytest.mark.parametrize(("flags", "words"), [
     (("--on", "ray", "--workspaces", "/proc/none"), "'/proc/none' is no store of folders"),
     (("--on", "ray", "--workspaces", "s4://x"), "'s4://x' is no store of folders"),

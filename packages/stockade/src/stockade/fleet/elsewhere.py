@@ -14,6 +14,7 @@ from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.events import Checkpoint, RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
 from stockade.core.ports import RunStore
 from stockade.core.summary import RunSummary
+from stockade.fleet.results import outcome_of
 from stockade.fleet.tasks import Item
 from stockade.fleet.workspaces import Names, Workspaces, point_named, snapshots_of
 from stockade.paths import state_dir
@@ -198,8 +199,8 @@ async def at_hand(item: Item, run_id: str, store: RunStore, workspaces: Workspac
         found = changes.facts(history)
         layers = [moved_layer(replace(one, seal=None), here) for one in found.layers]
         names = snapshots_of(history, len(layers))
-        ended = found.finished is not None and found.finished.status != "stopped"
-        if any(names) and not ended:
+        goes_on = found.finished is None or outcome_of(found.finished) == "cancelled"
+        if any(names) and goes_on:
             bring = partial(workspaces.bring, run_id, layers, point_named(names))
             if not await to_thread.run_sync(bring):
                 raise SandboxFailed(f"what run {run_id} wrote is not in {workspaces.url}")

@@ -96,7 +96,7 @@ class Workspaces:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url
+        self.url = url if "://" in url else str(Path(url).expanduser().absolute())
         try:
             import obstore  # noqa: PLC0415 (an optional extra)
             from obstore.store import LocalStore, from_url  # noqa: PLC0415
@@ -104,8 +104,8 @@ class Workspaces:
             raise UsageError("--workspaces needs the package obstore", to_install("ray")) from None
         self._obstore = obstore
         with _told(f"{url!r} is no store of folders", _STORE, UsageError):
-            where = None if "://" in url else LocalStore(Path(url).expanduser().absolute(), mkdir=True)
-            self._store: Any = where or from_url(url, retry_config=_RETRIES)
+            local = None if "://" in url else LocalStore(self.url, mkdir=True)
+            self._store: Any = local or from_url(url, retry_config=_RETRIES)
         self._turn = threading.Lock()
         self._known = dict[str, tuple[str, Sent]]()
         self._have = dict[tuple[str, int, int], str]()
