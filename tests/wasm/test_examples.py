@@ -5,8 +5,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from stockade.core.errors import UsageError
 from stockade.plugins.wasm.build import WIT, build
 from stockade.plugins.wasm.prepare import prepared
 from stockade.plugins.wasm.toolbox import WasmToolbox, with_tool
@@ -105,3 +107,45 @@ async def test_http_get_in_javascript_asks_its_host_and_no_other(tmp_path: Path)
     assert (page.status, page.text) == ("data", "hello\n")
     assert (missing.status, "answered 404" in missing.text) == ("error", True)
     assert (other.status, "not in the tool's policy" in other.text) == ("error", True)
+
+
+FETCHES = """export async function get(url) {
+  try { return await (await fetch(url)).text(); } catch (error) { throw String(error.message); }
+}
+"""
+MAKES = """import {{ componentize }} from "file://{js}/src/componentize.js";
+import {{ readFile, writeFile }} from "node:fs/promises";
+const source = await readFile("page.js", "utf8");
+const how = {{ sourceName: "page", witPath: "wit", worldName: "page", enableFeatures: ["http"] }};
+await writeFile("page.wasm", (await componentize(source, how)).component);
+"""
+WORLD = """package example:page@0.1.0;
+world page { export get: func(url: string) -> result<string, string>; }
+"""
+
+
+async def test_wasi_http_asks_whom_the_run_may_ask_and_is_on_record(tmp_path: Path) -> None:
+    (tmp_path / "wit").mkdir()
+    (tmp_path / "wit" / "page.wit").write_text(WORLD)
+    (tmp_path / "page.js").write_text(FETCHES)
+    (tmp_path / "make.mjs").write_text(MAKES.format(js=HOME / "node_modules/@bytecodealliance/componentize-js"))
+    await anyio.run_process(["node", "make.mjs"], cwd=tmp_path)
+    with pytest.raises(UsageError, match="which knows no list of hosts"):
+        await prepared(tmp_path / "page.wasm", own_sandbox)
+    everybody = 'permissions: {network: {allow: [{host: "*"}]}}\nlimits: {timeout_s: 20}\n'
+    (tmp_path / "page.policy.yaml").write_text(everybody)
+    served, requests = tmp_path / "site", list[tuple[str, str]]()
+    served.mkdir()
+    (served / "page").write_text("hello\n")
+    component = await prepared(tmp_path / "page.wasm", own_sandbox)
+    with site(served, None) as port:
+        policy = with_tool(component, Policy(network=Network(mode="allow", hosts=(f"good.test:{port}",))))
+        base = tmp_path / "box"
+        sandbox = BubblewrapSandbox(policy, prepare_layers(policy, base), base, egress=to_loopback)
+        sandbox.on_network = lambda one: requests.append((one.host, one.verdict))
+        async with sandbox, WasmToolbox((component,), sandbox, policy) as box:
+            page = await box.ask("page_get", {"url": f"http://good.test:{port}/page"})
+            other = await box.ask("page_get", {"url": f"http://other.test:{port}/page"})
+    assert (page.status, page.text) == ("data", "hello\n")
+    assert other.status == "error"
+    assert requests == [("good.test", "allowed"), ("other.test", "refused")]

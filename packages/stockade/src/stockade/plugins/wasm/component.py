@@ -163,6 +163,7 @@ def description_of(metadata: Metadata) -> str:
     return words
 
 
+WASI_HTTP = "wasi:http/"
 HTTP_IMPORT = "stockade:tool/http@0.1."
 MAX_SCHEMA_CHARS = 16_000
 MAX_COMPONENT_BYTES = 60 << 20
@@ -266,7 +267,7 @@ def understood(
 
     UsageError when it asks for what is not given here.
     """
-    check_imports(found.imports, path.name)
+    check_imports(found.imports, path.name, rules)
     metadata = read_metadata(found.metadata, path.name) if _is_tool_world(found) else None
     skipped: list[Skipped] = list(found.skipped)
     if metadata is not None:
@@ -293,12 +294,13 @@ def understood(
     )
 
 
-def check_imports(imports: tuple[str, ...], what: str) -> None:
+def check_imports(imports: tuple[str, ...], what: str, rules: ToolPolicy) -> None:
     """UsageError for an import that nobody here gives: better than a trap in the middle of a run."""
     for name in imports:
-        if name.startswith("wasi:http/"):
+        if name.startswith(WASI_HTTP) and not rules.asks_anybody:
             raise UsageError(
-                f"{what} imports {name}, which knows no list of hosts", "build it against stockade:tool/http (wit/)"
+                f"{what} imports {name}, which knows no list of hosts; its policy has to allow all that --net does",
+                'let it: permissions: network: allow: [{host: "*"}]; or build it against stockade:tool/http (wit/)',
             )
         if not name.startswith(("wasi:", HTTP_IMPORT)):
             raise UsageError(f"{what} imports {cleaned(name, 80)}, which there is not here", "see docs/wasm.md")

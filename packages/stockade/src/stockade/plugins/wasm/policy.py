@@ -23,7 +23,7 @@ MIB = 1 << 20
 T = TypeVar("T")
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _METHODS: tuple[Method, ...] = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-_HOST = re.compile(r"^(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
+_HOST = re.compile(r"^(\*|(\*\.)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?)$")
 
 
 class Limits(Data):
@@ -69,7 +69,7 @@ class Storage(Data):
 
 
 class Host(Data):
-    """Whom a component may ask by `stockade:tool/http`. `*.SUFFIX` is every name below it."""
+    """Whom a component may ask by `stockade:tool/http`. `*.SUFFIX` is every name below it, `*` whom the run may ask."""
 
     host: str
     port: int | None = Field(default=None, ge=1, le=65535)
@@ -95,7 +95,7 @@ class Host(Data):
     @classmethod
     def _name(cls, value: str) -> str:
         if not _HOST.match(value):
-            raise ValueError(f"{value!r} is no host name (write HOST, HOST:PORT or *.SUFFIX)")
+            raise ValueError(f"{value!r} is no host name (write HOST, HOST:PORT, *.SUFFIX or *)")
         return value
 
 
@@ -138,6 +138,11 @@ class ToolPolicy(Data):
     @property
     def hosts(self) -> tuple[Host, ...]:
         return self.permissions.network.allow
+
+    @property
+    def asks_anybody(self) -> bool:
+        """Whom the run may: what wasi:http needs, which knows no list."""
+        return any(one.host == "*" and one == Host(host="*") for one in self.hosts)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -243,4 +248,5 @@ def check_network(policy: ToolPolicy, run: Policy, what: str) -> None:
     """UsageError when the policy names hosts and the run has no network at all."""
     if policy.hosts and run.network.mode == "none":
         names = ",".join(dict.fromkeys(one.host for one in policy.hosts))
-        raise UsageError(f"{what}: its policy asks {names}, and this run has no network", f"--net {names}")
+        way = "--net HOST" if policy.asks_anybody else f"--net {names}"
+        raise UsageError(f"{what}: its policy asks {names}, and this run has no network", way)

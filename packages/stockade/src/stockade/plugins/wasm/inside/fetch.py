@@ -24,7 +24,7 @@ class Refused(Exception):
 def allowed(url: str, hosts: Sequence[dict[str, Any]], method: str) -> str:
     """The address put together anew, so that nobody reads another host in it.
 
-    Refused unless a rule has its host, scheme and port, and the method. `*.SUFFIX` is every name below.
+    Refused unless a rule has its host, scheme and port, and the method. `*.SUFFIX` is every name below, `*` every name.
     """
     if not url.isascii() or not url.isprintable() or " " in url or "\\" in url:
         raise Refused(f"{url[:80]!r} is no address: write others than ASCII as %XX")
@@ -39,7 +39,7 @@ def allowed(url: str, hosts: Sequence[dict[str, Any]], method: str) -> str:
     for rule in hosts:
         name = rule["host"]
         below = name.startswith("*.") and host.endswith(name[1:])
-        fits = (host == name or below) and rule.get("port") in (None, port)
+        fits = (name == "*" or host == name or below) and rule.get("port") in (None, port)
         if fits and parts.scheme in rule["schemes"] and method in rule["methods"]:
             return urllib.parse.urlunsplit((parts.scheme, f"{host}:{port}", parts.path or "/", parts.query, ""))
     raise Refused(f"{method} {parts.scheme}://{host}:{port} is not in the tool's policy")
