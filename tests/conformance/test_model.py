@@ -226,7 +226,7 @@ async def test_kill_9_amid_an_answer(smollm2: Path) -> None:
                 os.kill(first, signal.SIGKILL)
                 killed.append(first)
 
-        answer = await model.ask(question("Count to twenty.", max_tokens=20), kill)
+        answer = await model.ask(question("Count to two hundred.", max_tokens=200), kill)
         assert killed
         assert answer.usage.completion_tokens > 0
         assert model.server.pid != first

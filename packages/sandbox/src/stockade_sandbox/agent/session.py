@@ -40,6 +40,7 @@ from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEven
 __all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
 
 _CANNOT_EXECUTE = 126
+_ENDED_S, _TICK_S = 2.0, 0.005
 INTERRUPTED = 130
 """The status of a command that was ended by `interrupt`, as of one that Ctrl-C ends."""
 
@@ -91,6 +92,7 @@ class AgentSession:
         self.places = anyio.Semaphore(frames.MAX_PROGRAMS, fast_acquire=True)
         """For programs."""
         self._command: _Command | None = None
+        self._ended: _Command | None = None
         self._jobs: dict[int, ProgramJob] = {}
         self._hello: Hello | None = None
         self._listening: list[Listening] = []
@@ -295,8 +297,14 @@ class AgentSession:
     async def end_commands(self, why: str) -> None:
         """All that runs inside, at once, and is told why; its status is 137. The shell is as before its command."""
         self.endings += 1
-        self._why = why
+        self._why, self._ended = why, self._command
         await self.send(frames.kill(0), "the end of what runs")
+
+    async def until_ended(self) -> None:
+        """Waits, not for long, until the command of the shell that `end_commands` ended is over."""
+        with anyio.move_on_after(_ENDED_S):
+            while self._ended and self._ended.done is None and not self._dead:  # noqa: ASYNC110 (once in a run)
+                await anyio.sleep(_TICK_S)
 
     async def interrupt(self, why: str) -> bool:
         """Implements port.Interruptible."""

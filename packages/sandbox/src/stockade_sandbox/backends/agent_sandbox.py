@@ -329,8 +329,13 @@ class AgentSandbox(ABC):
             else:
                 self._kill()
 
+        def until_ended() -> None:
+            if session := self._session:
+                with suppress(SandboxDied, anyio.RunFinishedError):
+                    anyio.from_thread.run(session.until_ended, token=token)
+
         def made() -> DiskWatch:
-            return DiskWatch(written, limit, end_commands, self._kill, self._guard, self._stoppable)
+            return DiskWatch(written, limit, end_commands, self._kill, self._guard, self._stoppable, until_ended)
 
         if written:
             self._watch = made() if nothing_in(written) else await anyio.to_thread.run_sync(made)

@@ -88,9 +88,10 @@ class Elsewhere(RunStore):
             case Checkpoint() if event.files != self._names and any(event.files):
                 self._names = event.files
                 await self._send(point_named(self._names), ended=False)
-            case RunFinished() if self._layers:
-                self._names = await self._last()
-                await self._send(point_of_end(event), ended=True)
+            case RunFinished():
+                if self._layers:
+                    self._names = await self._last()
+                    await self._send(point_of_end(event), ended=True)
                 self.is_over = True
             case _:
                 pass

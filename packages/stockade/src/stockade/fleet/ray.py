@@ -156,8 +156,8 @@ class RayRunner(Runner):
         self._ray.cancel(reference, force=False)
         with contextlib.suppress(self._ray.exceptions.RayError, TimeoutError), anyio.fail_after(_CANCEL_S):
             done: Done = await reference
-            await self._bring(running, done)
             self._told(running, done)
+            await self._bring(running, done)
             return
         with contextlib.suppress(ValueError):
             self._ray.cancel(reference, force=True)
