@@ -322,20 +322,18 @@ class AgentSandbox(ABC):
         def end_commands(why: str) -> None:
             """From the watch's thread."""
             if session := self._session:
+                stopped = any(self._stoppable())
                 with suppress(SandboxDied, anyio.RunFinishedError):  # what writes is gone then
                     anyio.from_thread.run(
                         session.end_commands, f"{why}: what ran was ended; deleting makes room", token=token
                     )
+                    if not stopped:  # what it writes until it is over is not the next command's
+                        anyio.from_thread.run(session.until_ended, token=token)
             else:
                 self._kill()
 
-        def until_ended() -> None:
-            if session := self._session:
-                with suppress(SandboxDied, anyio.RunFinishedError):
-                    anyio.from_thread.run(session.until_ended, token=token)
-
         def made() -> DiskWatch:
-            return DiskWatch(written, limit, end_commands, self._kill, self._guard, self._stoppable, until_ended)
+            return DiskWatch(written, limit, end_commands, self._kill, self._guard, self._stoppable)
 
         if written:
             self._watch = made() if nothing_in(written) else await anyio.to_thread.run_sync(made)

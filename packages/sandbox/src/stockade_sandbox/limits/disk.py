@@ -159,18 +159,16 @@ class DiskWatch:
     full and go on growing, and `end` once, when `reason` is found for the sandbox's own end.
 
     `limit` in bytes; 0 watches only that the host's disk stays usable. `guard` gives the pid whose descendants are the
-    sandbox's processes, `stoppable` those of them that may be stopped while it is counted. `until_ended` waits for the
-    end of what `end_commands` ended, not for long.
+    sandbox's processes, `stoppable` those of them that may be stopped while it is counted.
     """
 
     def __init__(
         self, places: Sequence[Path], limit: int, end_commands: Callable[[str], None], end: Callable[[], None],
         guard: Callable[[], int | None], stoppable: Callable[[], Iterable[int]] = tuple,
-        until_ended: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._places = tuple(place for place in places if place.exists())
         self._limit = limit
-        self._end_commands, self._end, self._until_ended = end_commands, end, until_ended
+        self._end_commands, self._end = end_commands, end
         self._guard, self._stoppable = guard, stoppable
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stockade-disk", daemon=True)
@@ -272,8 +270,6 @@ class DiskWatch:
             what = spelled(self._limit) if found.size >= due.size else f"{file_limit(self._limit)} files"
             self._end_commands(f"No space left (limit {what})")
             stopped.until_ended()
-        if not stopped.any:  # what it wrote until it was over is not the next command's
-            self._until_ended()
         self._look()
 
     def _look(self) -> "Bounds":
@@ -332,11 +328,6 @@ class _Stopped:
                     self._found.add(pid)
                     _signal(pid, signal.SIGSTOP)
         return self
-
-    @property
-    def any(self) -> bool:
-        """Whether there was something that may be stopped: not where they are another user's, as in a container."""
-        return bool(self._found)
 
     def until_ended(self) -> None:
         """Waits, not for long, until somebody has ended all of them but the shell and its checkpoint."""

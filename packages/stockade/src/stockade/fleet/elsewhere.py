@@ -16,7 +16,7 @@ from stockade.core.ports import RunStore
 from stockade.core.summary import RunSummary
 from stockade.fleet.results import outcome_of
 from stockade.fleet.tasks import Item
-from stockade.fleet.workspaces import Names, Workspaces, point_named, snapshots_of
+from stockade.fleet.workspaces import Names, Workspaces, point_named, point_of_end, snapshots_of
 from stockade.paths import state_dir
 from stockade.runtime.policy import make_policy
 from stockade.runtime.sandboxes import forget
@@ -145,11 +145,6 @@ class Elsewhere(RunStore):
 
     async def close(self) -> None:
         await self._store.close()
-
-
-def point_of_end(finished: RunFinished) -> str:
-    """Of the run as it was then."""
-    return f"end-{finished.at!r}"
 
 
 def by_place(spec: RunSpec) -> RunSpec:

@@ -25,10 +25,10 @@ from stockade.core.errors import StockadeError, StoreFailed, UsageError, to_inst
 from stockade.core.events import RunFinished
 from stockade.core.ports import RunStore
 from stockade.fleet.batch import RUNS_A_CPU, Plan, Runner, Running
-from stockade.fleet.elsewhere import at_hand, by_place, paths_of, point_of_end
+from stockade.fleet.elsewhere import at_hand, by_place, paths_of
 from stockade.fleet.results import FINAL, Results, Tried, outcome_of
 from stockade.fleet.tasks import Item
-from stockade.fleet.workspaces import Workspaces
+from stockade.fleet.workspaces import Workspaces, point_of_end
 from stockade.runtime import records
 from stockade_sandbox.results import FolderLayer
 

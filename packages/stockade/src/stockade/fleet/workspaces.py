@@ -15,7 +15,7 @@ import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Annotated, Any, TypeVar
@@ -24,7 +24,7 @@ from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import SandboxFailed, UsageError, to_install
-from stockade.core.events import RunEvent
+from stockade.core.events import RunEvent, RunFinished
 from stockade.loop.state import fold
 from stockade.paths import run_dir, state_dir
 from stockade.runtime.resume import last_snapshots
@@ -50,8 +50,6 @@ _STORE = "--workspaces s3://BUCKET/PREFIX with AWS_... set, or a folder that all
 _RETRIES: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=60)}
 Names = tuple[str | None, ...]
 T = TypeVar("T", bound=Data)
-
-
 Hash = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -295,6 +293,11 @@ def point_named(names: Names) -> str:
     return hashlib.sha256(repr(names).encode()).hexdigest()[:32]
 
 
+def point_of_end(finished: RunFinished) -> str:
+    """Of the run as it was then."""
+    return f"end-{finished.at!r}"
+
+
 def _made(layer: FolderLayer, base: Path, uid: int | None, since_ns: int) -> Path:
     """The empty place of a layer, where it was and of the kind that it was."""
     rule = FolderRule(host=layer.host, mode=layer.mode, inside=layer.inside)
@@ -380,17 +383,8 @@ def _told(
     """What the store or a file system refuses, in words."""
     try:
         yield
-    except (FileNotFoundError, PermissionError) as error:
-        raise kind(f"{what}: {error.strerror or _first_line(error)}", hint) from None
-    except (OSError, ValueError) as error:
-        raise kind(f"{what}: {_first_line(error)}", hint) from None
     except Exception as error:
-        if type(error).__module__.partition(".")[0] != "obstore":
+        if not isinstance(error, OSError | ValueError) and type(error).__module__ != "obstore.exceptions":
             raise
-        raise kind(f"{what}: {_first_line(error)}", hint) from None
-
-
-def _first_line(error: Exception) -> str:
-    with suppress(IndexError):
-        return str(error).strip().splitlines()[0][:300]
-    return type(error).__name__
+        words = getattr(error, "strerror", None) or next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise kind(f"{what}: {words[:300]}", hint) from None

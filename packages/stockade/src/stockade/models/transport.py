@@ -6,7 +6,7 @@ import random
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -93,16 +93,17 @@ def _quiet_s(server: str) -> float:
     """How long still."""
     try:
         return _quiet(server).stat().st_mtime - time.time()
-    except FileNotFoundError:
+    except OSError:  # nobody said so, or the state cannot be read: then each run hears it by itself
         return 0.0
 
 
 def _keep_quiet(server: str, pause_s: float) -> None:
     if pause_s > _quiet_s(server):
         path, until = _quiet(server), time.time() + pause_s
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-        os.utime(path, (until, until))
+        with suppress(OSError):  # the same
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path, (until, until))
 
 
 class Transport:

@@ -71,6 +71,7 @@ def store(made_for: Engine, limits: dict[str, Any], grants: dict[str, Any], prin
     wasi.stdout_custom = printed.take
     wasi.stderr_custom = printed.take
     fresh.set_wasi(wasi)
+    fresh.set_wasi_http()  # of use only where the linker gives it
     return fresh
 
 
@@ -80,18 +81,13 @@ def linker(made_for: Engine, component: wc.Component, functions: dict[str, dict[
     """
     linked = wc.Linker(made_for)
     linked.add_wasip2()
-    if asks_by_wasi(made_for, component):
-        linked.add_wasi_http()
+    if any(name.startswith("wasi:http/") for name in component.type.imports(made_for)):
+        linked.add_wasi_http()  # its requests go out as those of any program here: whom the run may ask, and on record
     for interface, members in functions.items():
         with linked.root() as root, root.add_instance(interface) as instance:
             for name, function in members.items():
                 instance.add_func(name, function)
     return linked
-
-
-def asks_by_wasi(made_for: Engine, component: wc.Component) -> bool:
-    """By wasi:http, whose requests go out as those of any program here: whom the run may ask, and on record."""
-    return any(name.startswith("wasi:http/") for name in component.type.imports(made_for))
 
 
 def function_at(live: wc.Instance, fresh: Store, path: list[str]) -> wc.Func | None:
@@ -132,7 +128,6 @@ class Loaded:
         # An HTTP client is a third of what starting this process costs; most components have no use for one.
         self._http = importlib.import_module("stockade.plugins.wasm.inside.fetch") if names else None
         self._linker = linker(made_for, component, {name: {"fetch": self._asked} for name in names})
-        self._asks_by_wasi = asks_by_wasi(made_for, component)
 
     def _asked(self, store: object, request: object) -> Any:
         assert self._fetch is not None
@@ -142,8 +137,6 @@ class Loaded:
         """A fresh one, with what this request grants."""
         limits, grants = request["limits"], request["grants"]
         fresh = store(self.engine, limits, grants, printed)
-        if self._asks_by_wasi:
-            fresh.set_wasi_http()
         if self._http is not None:
             hosts, seconds = grants.get("hosts", ()), float(limits["timeout_s"])
             self._fetch = self._http.Fetch(hosts, int(limits["http_bytes"]), seconds)
@@ -280,8 +273,6 @@ def _metadata(made_for: Engine, component: wc.Component, limits: dict[str, Any])
     """What `get-metadata` of the tool world says; {"error": why} when it does not."""
     printed = Printed()
     fresh = store(made_for, limits, {}, printed)
-    if asks_by_wasi(made_for, component):
-        fresh.set_wasi_http()
     nothing = {name: {"fetch": _nothing} for name in component.type.imports(made_for) if name.startswith(HTTP)}
     try:
         live = linker(made_for, component, nothing).instantiate(fresh, component)
