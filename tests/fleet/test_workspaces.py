@@ -179,6 +179,23 @@ def test_what_was_changed_meanwhile_is_a_conflict_and_the_layer_is_here(stage: S
     assert (stage.demo / "old" / "n1").read_text() == "the user's own"
 
 
+def test_what_came_into_a_folder_that_it_replaced_meanwhile_is_not_removed(stage: Stage) -> None:
+    (stage.demo / "old").mkdir()
+    (stage.demo / "old" / "known").write_text("known")
+    replaces = say("shell", command="rm -r old && mkdir old && echo its > old/its")
+    model = stage.script(replaces, {"content": DONE, "delay_s": 3})
+    file, store = tasks(stage, {"id": "a", "task": "x", "folder": "demo", "model": model}), stage.tmp_path / "store"
+    with nodes_apart(stage) as nodes:
+        where = ["--on", f"ray:{nodes.address}", "--workspaces", str(store)]
+        process = stage.start("batch", "run", str(file), *where, "--apply")
+        while not list(store.glob("runs/*/at/*.json")):
+            assert process.poll() is None, process.stderr and process.stderr.read()
+        (stage.demo / "old" / "new").write_text("the user's own")
+        assert process.wait(PATIENCE_S) == 0, process.stderr and process.stderr.read()
+    assert (stage.demo / "old" / "new").read_text() == "the user's own"
+    assert "old/new" in lines(stage)[0]["kept"]
+
+
 def test_stopped_it_is_here_and_goes_on_there(stage: Stage) -> None:
     with nodes_apart(stage) as nodes:
         arguments = [*batch(stage, nodes, str(stage.tmp_path / "store"), "--apply", delay_s=60), "--filter", "n1"]
