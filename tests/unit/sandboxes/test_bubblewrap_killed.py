@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stockade_sandbox.leftovers import clean
 from stockade_sandbox.limits.cgroups import places, sweep
 
 HOLDER = """
@@ -118,6 +119,20 @@ def test_killed_guard_takes_everything_with_it(holder: "subprocess.Popen[str]") 
     assert len(guards) == 1
     os.kill(guards.pop(), signal.SIGKILL)
     assert await_ends({pid for pid in inside if Path(f"/proc/{pid}").exists()} - _zombies(inside)) == set()
+
+
+def test_a_group_whose_process_is_still_ending_is_cleaned_all_the_same(tmp_path: Path) -> None:
+    """What `doctor --clean` meets behind a stockade that was killed a moment ago."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with subprocess.Popen(["sleep", "0.7"]) as ending:
+        groups = [place.path / f"stockade-{gone.pid}-1-{os.urandom(4).hex()}" for place in places()]
+        for group in groups:
+            group.mkdir()
+            (group / "cgroup.procs").write_text(str(ending.pid))
+        lines = clean(tmp_path, (), lambda _: False)
+    assert {f"removed the control group {group}" for group in groups} <= set(lines)
+    assert not [group for group in groups if group.exists()]
 
 
 def _zombies(pids: set[int]) -> set[int]:

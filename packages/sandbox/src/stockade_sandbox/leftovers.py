@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stockade_sandbox.errors import SandboxFailed
-from stockade_sandbox.limits.cgroups import sweep
+from stockade_sandbox.limits.cgroups import Groups, remove_groups, stale
 from stockade_sandbox.overlay.changes import touched_in_copy
 from stockade_sandbox.overlay.discard import remove_tree, sweep_tombstones
 from stockade_sandbox.overlay.journal import SUFFIX, all_journals
@@ -90,7 +90,7 @@ def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -
     `runs` holds a folder for each run. One that is not `alive` and holds no work is removed; one that is not on record
     only when it is older than a day, as it may be about to begin. What undo needs stays while its run is on record.
     """
-    lines = [f"removed the control group {folder}" for folder in sweep()]
+    lines = _cleaned_groups()
     gone = _stale(Path(tempfile.gettempdir()).glob(f"{DOCTOR}-*"))
     lines += [f"removed {_removed(folder)}" for folder in gone]
     lines += remove_boxes(runs.parent / "boxes")
@@ -99,6 +99,18 @@ def clean(runs: Path, recorded: Collection[str], alive: Callable[[str], bool]) -
             with suppress(FileNotFoundError):  # somebody else removes it
                 lines += _cleaned(run_dir, run_dir.name in recorded)
     return lines
+
+
+def _cleaned_groups() -> list[str]:
+    """Groups whose makers are gone; the processes of one that was killed just now may still be ending."""
+    ours = []
+    for folder in stale():
+        with suppress(FileNotFoundError):
+            if folder.lstat().st_uid == os.geteuid():
+                ours.append(folder)
+    left = remove_groups(Groups(tuple(ours), frozenset()))
+    lines = [f"removed the control group {folder}" for folder in ours if folder not in left]
+    return lines + [f"left the control group {folder}: a process of it is still running" for folder in left]
 
 
 def _cleaned(run_dir: Path, on_record: bool) -> list[str]:

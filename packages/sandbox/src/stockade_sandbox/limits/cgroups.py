@@ -203,15 +203,22 @@ def _removed(folder: Path) -> bool:
 
 def sweep(where: list[CgroupParent] | None = None, started: Callable[[int], int | None] = start_time) -> list[Path]:
     """Removes groups whose makers are gone; returns what was removed."""
-    removed, started = [], functools.cache(started)  # one process may have made hundreds
+    removed = []
+    for folder in stale(where, started):
+        with suppress(OSError):  # somebody else's, or a process of it is still ending
+            folder.rmdir()
+            removed.append(folder)
+    return removed
+
+
+def stale(where: list[CgroupParent] | None = None, started: Callable[[int], int | None] = start_time) -> Iterator[Path]:
+    """Groups whose makers are gone."""
+    started = functools.cache(started)  # one process may have made hundreds
     for place in places() if where is None else where:
         for name in _names(place.path):
             found = _NAME.fullmatch(name)
             if found and started(int(found[1])) != int(found[2]):
-                with suppress(OSError):  # somebody else's, or a process of it is still ending
-                    (place.path / name).rmdir()
-                    removed.append(place.path / name)
-    return removed
+                yield place.path / name
 
 
 def _names(folder: Path) -> list[str]:
