@@ -49,6 +49,7 @@ def installed(peer: Peer, folder: Path = FOLDER) -> Contender:
         if not mark.exists() or mark.read_text() != wanted:
             print(f"installing {peer.name} into {venv}", file=sys.stderr)
             subprocess.run([sys.executable, "-m", "venv", "--clear", venv], check=True)
-            subprocess.run([venv / "bin" / "pip", "install", "-qq", *peer.requirements], check=True)
+            if peer.requirements:
+                subprocess.run([venv / "bin" / "pip", "install", "-qq", *peer.requirements], check=True)
             mark.write_text(wanted)
     return Contender(peer.name, [str(venv / "bin" / "python"), str(BENCH / peer.script)], dict(peer.environment))

@@ -26,6 +26,7 @@ STOCKADE = (PYTHON, "-m", "stockade.cli")
 _PEER_FOLDER = SANDBOX_HOME = "/workspace"
 """Where every arm finds the folder, and its HOME (agentbench.HOME)."""
 MICROBOTS = Peer("microbots 0.0.21", ("microbots==0.0.21",), "ability/peer_microbots.py", (("OPENAI_API_KEY", "none"),))
+BARE = Peer("a bare loop", (), "ability/bare_loop.py")
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ class PeerArm:
     def do(self, words: str, folder: Path, run: str, max_turns: int) -> Did:
         contender = installed(self.peer)
         environment = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/tmp",
+            "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": SANDBOX_HOME,
+            "XDG_CONFIG_HOME": "/tmp/config", "XDG_CACHE_HOME": "/tmp/cache", "XDG_DATA_HOME": "/tmp/data",
             "OPENAI_BASE_URL": self.server.address(run), "OPENAI_API_KEY": "none", **contender.environment,
         }  # fmt: skip
         argv = [*sealed(folder, contender.argv), str(max_turns), words, *self.words]
@@ -215,6 +217,7 @@ def arms(server: str, proxy: Proxy, base: Path | None = None) -> dict[str, Arm]:
         PeerArm(smolagents, proxy, "smolagents code", ("code",)),
         PeerArm(smolagents, proxy, "smolagents tools", ("tools",)),
         PeerArm(MICROBOTS, proxy, "microbots"),
+        PeerArm(BARE, proxy, "bare loop"),
     ]
     if base is not None:
         found += [

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from bench.ability import agentbench, fresh, fresh2, fresh3, intercode, questions, tasks
+from bench.ability import agentbench, evalsets, fresh, fresh2, fresh3, intercode, questions, tasks
 from bench.ability.task import Task
 
 DEFAULT = "tasks"
@@ -23,7 +23,7 @@ CHOOSING, JUDGING, CHOOSING2, JUDGING2, JUDGING3 = "choosing", "judging", "choos
 The third judgement has none to choose on: no rule was changed for it.
 """
 _FROZEN = {JUDGING2: agentbench.JUDGING, CHOOSING2: agentbench.CHOOSING, JUDGING3: agentbench.JUDGING3}
-NAMES = (*SETS, CHOOSING, JUDGING, *_FROZEN)
+NAMES = (*SETS, CHOOSING, JUDGING, *_FROZEN, *evalsets.NAMES)
 
 
 def members(name: str) -> tuple[Task, ...]:
@@ -35,11 +35,16 @@ def members(name: str) -> tuple[Task, ...]:
         return (*agentbench.tasks(), *intercode.tasks())
     if name in _FROZEN:
         return agentbench.tasks(_FROZEN[name])
+    if name in evalsets.NAMES:
+        return evalsets.tasks(name)
     return SETS[name]
 
 
 def set_of(names: Collection[str]) -> str:
     """The set that all these tasks are of, the default one when there are none. ValueError when there is no such."""
+    for one in evalsets.NAMES:
+        if names and all(name.startswith(f"{one}-") for name in names):
+            return one
     if any(name.startswith(("agentbench-", "intercode-")) for name in names):
         known = {one: {task.name for task in members(one)} for one in (JUDGING, *_FROZEN)}
     else:

@@ -1,17 +1,20 @@
 """Fenced answers: which block counts, and what it means."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from stockade.answers.fenced import FencedAnswers
 from stockade.core.actions import Action, Answer, AskUser, EditFile, Finish, ReadFile, Shell, Step, SubTask, WriteFile
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer, ModelRequest
+from stockade.core.tools import Offered, ToolSpec
 
 TOOLS = ("shell", "read_file", "write_file", "edit_file", "finish")
 PROTOCOL = FencedAnswers()
 
 
-def read(content: str, tools: tuple[str, ...] = TOOLS) -> Answer:
+def read(content: str, tools: Sequence[Offered] = TOOLS) -> Answer:
     return PROTOCOL.read(ModelAnswer(content=content), tools)
 
 
@@ -81,6 +84,21 @@ def test_refuses_in_words(content: str, words: str) -> None:
     with pytest.raises(UnreadableAnswer) as caught:
         read(content)
     assert words in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("tools", "words"),
+    [
+        ((ToolSpec(name="roots", description="", parameters={}), "finish"), "such as ```roots"),
+        (("finish",), "such as ```finish"),
+    ],
+)
+def test_without_a_shell_no_command_is_asked_for(tools: tuple[Offered, ...], words: str) -> None:
+    for content in ("", "I would call it."):
+        with pytest.raises(UnreadableAnswer) as caught:
+            read(content, tools)
+        assert words in caught.value.message
+        assert "bash" not in caught.value.message
 
 
 def test_the_history_holds_the_first_block_only() -> None:

@@ -323,7 +323,7 @@ class FencedAnswers(TextAnswers):
 
     def parse(self, text: str, tools: Sequence[Offered]) -> Answer:
         if not text.strip():
-            raise UnreadableAnswer("the answer is empty: write one block, such as a bash block")
+            raise UnreadableAnswer(f"the answer is empty: {_way_out(tools)}")
         blocks = find_blocks(text)
         chosen = next((block for block in blocks if is_action(block, tools) or _as_json(block, tools)), None)
         if chosen is None:
@@ -353,7 +353,15 @@ def _blockless(text: str, blocks: Sequence[Block], tools: Sequence[Offered]) -> 
     if not blocks and (found := salvaged(text, tools)) is not None:
         return Answer(thought=short_thought(found[0]), steps=(Step(action=found[1]),))
     seen = f"its blocks are in: {languages(blocks)}" if blocks else "it has no block"
-    raise UnreadableAnswer(f"the answer holds no action ({seen}): write the command in one bash block")
+    raise UnreadableAnswer(f"the answer holds no action ({seen}): {_way_out(tools)}")
+
+
+def _way_out(tools: Sequence[Offered]) -> str:
+    """What to write instead: a command, where there is a shell."""
+    if "shell" in tools:
+        return "write the command in one bash block"
+    name = next((tool.name for tool in tools if isinstance(tool, ToolSpec)), None) or next(iter(tools), "finish")
+    return f"write one block, such as ```{name}"
 
 
 def spelled(action: Action) -> str:

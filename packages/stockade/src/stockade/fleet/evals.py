@@ -79,7 +79,12 @@ def _prepared(task: EvalTask, folder: Path) -> str:
         shutil.rmtree(made)
         write_whole(unfit, why)
     else:
-        made.rename(folder)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another eval made it meanwhile
+                raise
+            shutil.rmtree(made)
     return why
 
 
