@@ -188,27 +188,50 @@ def test_feedback_is_what_the_bot_observes(stage: Stage) -> None:
     assert refused["reason"] == "the user refused it: use wc, bitte schön"
 
 
-def test_goals_are_changed_in_mid_run(stage: Stage) -> None:
-    shell = planning(stage, plans("rm data.csv"), COUNT, DONE, DONE, flags=("-y", "--discard"))
+def change_goals(shell: Terminal, name: tuple[bytes, bytes], constraint: tuple[bytes, bytes]) -> None:
+    """At the question: `g`, then what is asked for the name and the first constraint, and what is typed."""
     for asked, typed in (
         (ASKED, b"g\n"),
-        (b"Name [Counter]: ", b"Abacus\n"),
-        (b"]: ", b"\n"),
-        (b"Constraint 1", b"Remove no file.\n"),
+        name,
+        (b"Role [", b"\n"),
+        constraint,
         *((asked, b"\n") for asked in (b"Constraint 2", b"Constraint 3", b"Another constraint")),
         *((asked, b"\n") for asked in (b"Resource 1", b"Another resource")),
         *((asked, b"\n") for asked in (b"practice 1", b"practice 2", b"practice 3", b"Another best practice")),
         (SETTINGS, b"y\n"),
-        (ASKED, b"y\n"),
     ):
         shell.until(asked)
         shell.type(typed)
+
+
+def test_goals_are_changed_in_mid_run(stage: Stage) -> None:
+    shell = planning(stage, plans("rm data.csv"), COUNT, DONE, DONE, flags=("-y", "--discard"))
+    change_goals(shell, (b"Name [Counter]: ", b"Abacus\n"), (b"Constraint 1", b"Remove no file.\n"))
+    shell.until(ASKED)
+    shell.type(b"y\n")
     assert shell.status() == 0
     assert (stage.demo / "data.csv").exists()
     told = observations(stage)[0]
     assert told["kind"] == "refused"
     for words in ("your settings have changed, and this was not done", "You are Abacus, ", "1. Remove no file."):
         assert words in told["reason"], told
+
+
+def test_goals_that_were_changed_are_there_when_the_run_goes_on_and_are_changed_again(stage: Stage) -> None:
+    shell = planning(stage, *map(plans, ("rm data.csv", "rm *", "rm *")), COUNT, DONE, DONE, flags=("-y", "--discard"))
+    change_goals(shell, (b"Name [Counter]: ", b"Abacus\n"), (b"Constraint 1", b"Remove no file.\n"))
+    shell.until(ASKED)
+    shell.type(b"n\n")
+    assert shell.status() == 3
+    again = Terminal(stage, "runs", "resume", "--discard")
+    change_goals(again, (b"Name [Abacus]: ", b"\n"), (b"Constraint 1: Remove no file.: ", b"\n"))
+    again.until(ASKED)
+    again.type(b"y\n")
+    assert again.status() == 0
+    reasons = [one["reason"].partition("this was not done. ")[2] for one in observations(stage) if "reason" in one]
+    first, second = filter(None, reasons)
+    assert first == second
+    assert first.startswith("You are Abacus, ")
 
 
 @pytest.mark.parametrize("key", [b"\x03", b"\x04"], ids=["Ctrl-C", "Ctrl-D"])

@@ -31,6 +31,7 @@ from stockade.cli.ui.prompts import (
     typed,
 )
 from stockade.cli.ui.review import Decider
+from stockade.cli.ui.reviser import Reviser
 from stockade.cli.ui.summary import status_of, way_on
 from stockade.cli.ui.watch import Watch
 from stockade.core.errors import StockadeError, UsageError
@@ -89,7 +90,7 @@ class Talk:
         if isinstance(authoriser := parts.approver, Authoriser):
             name = profile_name(prepared.started)
             idle = partial(self._stop, stop) if authoriser.every else asker.begin
-            goals = parts.bot.goals(prepared.started)
+            goals = parts.bot.goals(prepared.started, prepared.history, Reviser(console, asks=True).change)
             AuthorisingUser(authoriser, self.interrupt, console, quiet, idle, name, asking, goals).attach()
         if isinstance(network := parts.network, NetworkAsker):
             network.ask = NetworkUser(turn, asker, self.interrupt, self.watch.attention.around(self.typed)).ask

@@ -107,8 +107,13 @@ class Bot:
         """What tells the user of its run in its own words; None: each step is drawn as it is."""
         return None
 
-    def goals(self, started: RunStarted) -> Callable[[], Awaitable[str]] | None:
-        """Has the user change in mid-run what it is to be, and returns what it is told of that; None: they cannot."""
+    def goals(
+        self, started: RunStarted, history: Sequence[RunEvent], change: Callable[[Any], Awaitable[Any]]
+    ) -> Callable[[], Awaitable[str]] | None:
+        """Has the user change in mid-run what it is to be, and returns what it is told of that; None: they cannot.
+
+        `history` is on record already; `change` shows the user a profile and returns what they made of it.
+        """
         return None
 
     def hooks(self, started: RunStarted) -> tuple[Hook, ...]:

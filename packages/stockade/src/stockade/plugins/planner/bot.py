@@ -9,9 +9,10 @@ from typing import Any
 
 from pydantic import Field
 
+from stockade.core.actions import Refused
 from stockade.core.data import Data
 from stockade.core.errors import UnreadableAnswer
-from stockade.core.events import RunStarted
+from stockade.core.events import ActionFinished, RunEvent, RunStarted
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Sampling, Usage
 from stockade.extend import FILES, Bot, BotSpec, Setup
 from stockade.extend.answers import first_value, spoken
@@ -173,28 +174,25 @@ def _sentences(value: object) -> tuple[str, ...]:
 
 Revise = Callable[[Profile], Awaitable[Profile]]
 """Shows the profile to the user and returns what they made of it."""
+_CHANGED = "your settings have changed, and this was not done. "
 
 
 class Planner(Bot):
-    """The loop, under a profile that is made for the task. `overrides` and `revise` are for the runs that it begins;
-    `change` is asked for a new profile in mid-run.
-    """
+    """The loop, under a profile that is made for the task. `overrides` and `revise` are for the runs that it begins."""
 
-    def __init__(
-        self, overrides: Overrides | None = None, revise: Revise | None = None, change: Revise | None = None
-    ) -> None:
-        self.overrides, self.revise, self.change = overrides or Overrides(), revise, change
+    def __init__(self, overrides: Overrides | None = None, revise: Revise | None = None) -> None:
+        self.overrides, self.revise = overrides or Overrides(), revise
 
-    def goals(self, started: RunStarted) -> Callable[[], Awaitable[str]] | None:
-        """By its profile; None where nobody can be asked."""
-        if self.change is None:
-            return None
-        change, profile = self.change, Profile.model_validate(started.options["profile"])
+    def goals(
+        self, started: RunStarted, history: Sequence[RunEvent], change: Callable[[Any], Awaitable[Any]]
+    ) -> Callable[[], Awaitable[str]]:
+        """By its profile, as it was last changed."""
+        profile = _present(started, history)
 
         async def changed() -> str:
             nonlocal profile
             profile = await change(profile)
-            return f"your settings have changed, and this was not done. {prompt_of(profile, started.policy.workdir)}"
+            return f"{_CHANGED}{prompt_of(profile, started.policy.workdir)}"
 
         return changed
 
@@ -221,6 +219,30 @@ class Planner(Bot):
         except UnreadableAnswer as error:
             setup.note(f"the default profile: {error.message}")
             return DEFAULT_PROFILE, answer.usage
+
+
+def _present(started: RunStarted, history: Sequence[RunEvent]) -> Profile:
+    """The one that the bot was told of last."""
+    for event in reversed(history):
+        if isinstance(event, ActionFinished) and isinstance(event.observation, Refused):
+            _, told, prompt = event.observation.reason.partition(_CHANGED)
+            if told:
+                return _profile_in(prompt)
+    return Profile.model_validate(started.options["profile"])
+
+
+def _profile_in(prompt: str) -> Profile:
+    """What `prompt_of` wrote. A comma in the name goes to the role."""
+    head, *lines = prompt.splitlines()
+    name, _, role = head.removeprefix("You are ").rpartition(". You work in ")[0].partition(", ")
+    found: dict[str, list[str]] = {"Constraints:": [], "Resources:": [], "Best practices:": []}
+    kept: list[str] = []
+    for line in lines:
+        kept = found.get(line, kept)
+        if line not in found:
+            kept.append(line.partition(". ")[2])
+    constraints, resources, best_practices = map(tuple, found.values())
+    return Profile(name=name, role=role, constraints=constraints, resources=resources, best_practices=best_practices)
 
 
 def _has(started: RunStarted) -> str:
