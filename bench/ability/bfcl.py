@@ -3,9 +3,9 @@
     pip install --no-deps bfcl-eval==2026.3.23
 
 The data is Apache 2.0 (Patil et al. 2025, gorilla/berkeley-function-call-leaderboard), read from the installed package.
-Each sample's functions are the tools of an MCP server in the sandbox, and the first answer of the model is compared
-with the set's possible answers, as its own checker does: every call, in any order, each argument one of those allowed,
-texts without regard to case, blanks and ``,./-_*^``. Nothing else is on offer but the end of the run.
+Each sample's functions are the tools of an MCP server in the sandbox, and the first answer of the model that can be
+read is compared with the set's possible answers, as its own checker does: every call, in any order, each argument one
+of those allowed, texts without regard to case, blanks and ``,./-_*^``. Nothing else is on offer but the end of the run.
 """
 
 import argparse
@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from stockade.extend import data_of
 from stockade.fleet.statistics import wilson
 
 PACKAGE, DATA = "bfcl-eval", "bfcl_eval/data"
-CATEGORIES = ("simple_python", "parallel")
+CATEGORIES = ("simple_python", "multiple", "parallel")
 PROTOCOLS = ("native", "json", "fenced")
 SERVER = """
 import json, sys
@@ -140,7 +141,7 @@ def _plain(text: str) -> str:
 
 
 def first_calls(sample: Sample, model: str, server: str, protocol: str) -> list[tuple[str, dict[str, Any]]]:
-    """What the model called in its first answer. ValueError where the run ended before it."""
+    """What the model called in its first answer that could be read. ValueError where there was no run."""
     with tempfile.TemporaryDirectory(prefix="bfcl-") as home:
         mcp, bot = Path(home) / "mcp.json", Path(home) / "bot.toml"
         run = {"command": "/usr/bin/python3", "args": ["-c", SERVER, json.dumps(sample.tools)]}
@@ -160,26 +161,30 @@ def first_calls(sample: Sample, model: str, server: str, protocol: str) -> list[
 
 def _called(events: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     for event in events:
-        action = event.get("action") if event["type"] == "action_started" else None
-        if action and action["tool"] == "tool_call":
-            yield action["name"].removeprefix("f__"), action["arguments"]
+        for step in event["answer"]["steps"] if event["type"] == "answer_understood" else ():
+            if step["action"]["tool"] == "tool_call":
+                yield step["action"]["name"].removeprefix("f__"), step["action"]["arguments"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="an OpenAI-compatible server")
     parser.add_argument("--model", default="openai/qwen")
+    parser.add_argument("--categories", nargs="+", choices=CATEGORIES, default=CATEGORIES)
+    parser.add_argument("--answers", nargs="+", default=PROTOCOLS)
     parser.add_argument("--limit", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=3)
     parser.add_argument("--into", type=Path, help="a line for each answer is added there")
     given = parser.parse_args()
     print("| category | answers | samples | right | 95 % interval |\n|---|---|---|---|---|")
-    for category in CATEGORIES:
+    for category in given.categories:
         drawn = samples(category, given.limit, given.seed)
-        for protocol in PROTOCOLS:
+        for protocol in given.answers:
             with ThreadPoolExecutor(given.at_once) as pool:
-                answers = pool.map(lambda one: first_calls(one, given.model, given.server, protocol), drawn)  # noqa: B023
+                answers = pool.map(
+                    partial(first_calls, model=given.model, server=given.server, protocol=protocol), drawn
+                )
                 made = list(track(answers, f"{category} {protocol}", len(drawn)))
             solved = [right(calls, sample.possible) for calls, sample in zip(made, drawn, strict=True)]
             if given.into:

@@ -77,6 +77,7 @@ def test_reads(content: str, action: Action) -> None:
         ("```finish\nSo:\n```\nls\n```\n```", "longer fence"),
         ("```edit_file f\nx\n```", "OLD"),
         ("```ask_user\nwhat?\n```", "there is no tool"),
+        ("```finish\nTHE ANSWER\n```", "THE ANSWER stands for your own words"),
         ("<think>```bash\nls\n```", "empty"),
     ],
 )
@@ -84,6 +85,11 @@ def test_refuses_in_words(content: str, words: str) -> None:
     with pytest.raises(UnreadableAnswer) as caught:
         read(content)
     assert words in caught.value.message
+
+
+def test_the_end_stands_last_in_what_the_model_is_told() -> None:
+    told = PROTOCOL.instructions(("shell", "finish", ToolSpec(name="roots", description="", parameters={})))
+    assert told.index("```bash") < told.index("```roots") < told.index("```finish")
 
 
 @pytest.mark.parametrize(

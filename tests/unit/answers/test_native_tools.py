@@ -53,6 +53,38 @@ def test_calls_written_as_text_are_done_and_become_real_ones(content: str, actio
     assert calls[0]["function"]["name"] == action.tool
 
 
+LS, PWD = (f'{{"name": "shell", "arguments": {{"command": "{word}"}}}}' for word in ("ls", "pwd"))
+END = '{"name": "finish", "arguments": {"answer": "x"}}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"<tools>\n{LS}\n{PWD}\n</tools>\nfinish",
+        f"I look.\n<tool_call>\n{LS}\n</tool_call>\n<tool_call>\n{PWD}\n</tool_call>",
+        f"```json\n{LS}\n```\n```json\n{PWD}\n```\nThat is all.",
+        f"[{LS}, {PWD}]",
+    ],
+)
+def test_several_calls_written_as_text_are_all_done(content: str) -> None:
+    """Seen with samples of BFCL: of three the first was done, and the others were gone without a word."""
+    answer = read(content)
+    assert [step.action for step in answer.steps] == [Shell(command="ls"), Shell(command="pwd")]
+    assert len(PROTOCOL.write(answer).tool_calls or ()) == 2
+
+
+def test_what_stands_behind_other_words_was_written_without_a_result() -> None:
+    assert read(f"{LS}\nIt prints a.txt.\n{PWD}").steps == (Step(action=Shell(command="ls")),)
+    assert read(f'{LS}\n{{"result": "a.txt"}}\n{PWD}').steps == (Step(action=Shell(command="ls")),)
+
+
+def test_of_calls_written_as_text_each_is_answered() -> None:
+    wrong = '{"name": "shell", "arguments": {"nonsense": 1}}'
+    steps = read(f"{LS}\n{wrong}\n{END}").steps
+    assert [type(step.action) for step in steps] == [Shell, InvalidCall, InvalidCall]
+    assert [step.again for step in read(f"{LS}\n{LS}").steps] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -4,10 +4,11 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 from stockade.answers.action_codec import make_action, short_thought, tool_named
-from stockade.answers.lenient import HALF, SURROGATES, first_value, objects, only_object, whole
+from stockade.answers.lenient import HALF, SURROGATES, first_value, objects, only_object, row, whole
 from stockade.answers.tool_specs import spelled
 from stockade.core.actions import Action, Answer, Finish, InvalidCall, Step
 from stockade.core.errors import UnreadableAnswer
@@ -132,6 +133,15 @@ def salvaged(text: str, tools: Sequence[Offered]) -> tuple[str, Action] | None:
     if problem is not None:
         raise problem
     return None
+
+
+def salvaged_row(answer: ModelAnswer, text: str, tools: Sequence[Offered]) -> tuple[Step, ...]:
+    """Several calls written as text, one directly behind the other, as steps; () where there are no two."""
+    calls = list(takewhile(lambda found: _is_call(found, tools, alone=False), row(text)))
+    if len(calls) < 2:
+        return ()
+    made = [dict(zip(("name", "arguments"), tool_and_arguments(found), strict=True)) for found in calls]
+    return native_steps(answer.model_copy(update={"tool_calls": tuple({"function": one} for one in made)}), tools)
 
 
 def _is_call(found: dict[str, Any], tools: Sequence[Offered], *, alone: bool) -> bool:

@@ -236,11 +236,18 @@ def _arguments(tool: str, block: Block) -> dict[str, Any]:
             path, content = _path_and_content(block)
             return {"path": path} | _replacement(content.removesuffix("\n"))
         case "ask_user":
-            return {"question": _joined(block)}
+            return {"question": _own(_joined(block), "QUESTION")}
         case "sub_task":
-            return {"task": _joined(block)}
+            return {"task": _own(_joined(block), "TASK")}
         case _:
-            return {"answer": _joined(block)}
+            return {"answer": _own(_joined(block), "THE ANSWER")}
+
+
+def _own(text: str, example: str) -> str:
+    """The text, unless it is what stands for one in the instructions."""
+    if text.strip() == example:
+        raise UnreadableAnswer(f"{example} stands for your own words: write those")
+    return text
 
 
 def _path_and_content(block: Block) -> tuple[str, str]:
@@ -316,7 +323,9 @@ class FencedAnswers(TextAnswers):
         return f"Answer with one short sentence and then exactly one block of these:\n{self.listing(tools)}{longer}"
 
     def listing(self, tools: Sequence[Offered]) -> str:
-        return "\n".join(usage_of(tool) for tool in tools) + further(tools, "in a ```json block")
+        """The end comes last: what a small model reads first it takes for what is wanted."""
+        in_order = sorted(tools, key=lambda tool: tool == "finish")
+        return "\n".join(usage_of(tool) for tool in in_order) + further(tools, "in a ```json block")
 
     def constrain(self, request: ModelRequest, tools: Sequence[Offered]) -> ModelRequest:
         return request.model_copy(update={"stop": STOP})

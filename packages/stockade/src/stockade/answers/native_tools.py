@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from stockade.answers.action_codec import description_of, parameters, short_thought
-from stockade.answers.calls import native_answer, salvaged
+from stockade.answers.calls import native_answer, salvaged, salvaged_row
 from stockade.answers.lenient import whole
 from stockade.answers.tool_specs import names, spelled
 from stockade.core.actions import Answer, Finish, InvalidCall, Step, ToolCall
@@ -55,7 +55,7 @@ class NativeAnswers:
                 raise UnreadableAnswer("the answer calls no tool: call one of " + ", ".join(names(tools)))
             return Answer(spoken=True, steps=(Step(action=Finish(answer=text.strip("\n"))),))
         before, action = found
-        return Answer(thought=short_thought(before), steps=(Step(action=action),))
+        return Answer(thought=short_thought(before), steps=salvaged_row(answer, text, tools) or (Step(action=action),))
 
     def write(self, answer: Answer) -> Message:
         action = answer.steps[0].action
