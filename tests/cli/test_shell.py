@@ -50,6 +50,20 @@ def test_a_bot_lives_in_a_new_workspace_until_its_budget_ends_it(stage: Stage) -
     assert found == [(1, None, 1.0), (2, "learn C", 1.0), (3, "learn C", 0.5)]
 
 
+def test_what_it_does_over_and_over_it_sees_in_short(stage: Stage) -> None:
+    """A model goes on with what stands before it many times, however it is sampled (docs/measured/shell.md)."""
+    ended = live(stage, act(command="echo new"), *[act(command="echo a; false")] * 5, act(command="echo b"))
+    folded = [event for event in ended.events if event["type"] == "history_compacted"]
+    assert [(event["turn"], event["before_turn"]) for event in folded] == [(6, 6), (7, 7)]
+    new, same = folded[0]["summary"].splitlines()
+    assert new.startswith('- {"command":"echo new"}: ')
+    assert "times" not in new
+    assert same.startswith('- {"command":"echo a; false"}: ')
+    assert "exit status 1" in same
+    assert same.endswith("(4 times the same)")
+    assert len(seen(ended)) == 7
+
+
 def test_the_intro_is_there_hidden_and_can_be_shown(stage: Stage) -> None:
     home = str(stage.tmp_path / "home")
     common = (

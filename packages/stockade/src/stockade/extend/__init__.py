@@ -72,7 +72,9 @@ from stockade.loop.hooks import (
     SendBack,
 )
 from stockade.loop.loop_detection import rounds
+from stockade.loop.observe import describe
 from stockade.loop.run_context import Bot, Narrator, RunContext, Setup
+from stockade.loop.state import CompletedStep
 from stockade.models.settings import ModelContext
 from stockade.tools.function import Functions, FunctionTool, tool
 from stockade_sandbox.policy import CopyRule, FolderRule, Limits, Network, Policy
@@ -97,6 +99,7 @@ __all__ = [
     "Bot",
     "BotSpec",
     "CommandOutput",
+    "CompletedStep",
     "ContextExceeded",
     "CopyRule",
     "EditFile",
@@ -160,6 +163,7 @@ __all__ = [
     "WriteFile",
     "action_in",
     "data_of",
+    "describe",
     "native_answer",
     "open_sandbox",
     "reviewer",

@@ -7,6 +7,8 @@ run, refuses an action or takes a tool away (docs/shell.md).
 """
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError, field_validator
@@ -15,11 +17,22 @@ from pydantic_core import PydanticKnownError
 from stockade.core.actions import ReadFile, Shell, Step, WriteFile
 from stockade.core.budget import Budget
 from stockade.core.data import wrong_words
-from stockade.core.events import Autonomy, RunStarted, SelfConfigChanged
+from stockade.core.events import Autonomy, HistoryCompacted, RunStarted, SelfConfigChanged
 from stockade.core.messages import Sampling
 from stockade.core.model_options import SamplingOptions
 from stockade.core.ports import Sandbox
-from stockade.extend import AddMessage, Bot, BotSpec, Ending, Hook, HookContext, RunContext, rounds
+from stockade.extend import (
+    AddMessage,
+    Bot,
+    BotSpec,
+    CompletedStep,
+    Ending,
+    Hook,
+    HookContext,
+    RunContext,
+    describe,
+    rounds,
+)
 
 DEFAULT_GOAL = "Become the best programmer in the world!"
 
@@ -52,6 +65,11 @@ TEMPLATE: dict[str, str] = {
 
 SAY_AFTER = 2
 """Equal rounds in a row after which it is told, and sampled warmer."""
+FOLD_AFTER = 4
+"""Equal rounds in a row after which it sees in short what it has done: a model goes on with what stands before it many
+times, however it is sampled (docs/measured/shell.md).
+"""
+_SHORT_ACTIONS, _SHORT_CHARS = 12, 160
 _WARMER_STEP, _MOST_WARM, _LEAST_WARM = 0.15, 1.5, 0.7
 _PENALTY_STEP, _MOST_PENALTY, _PENALIZED_TOKENS = 0.25, 2.0, 1024
 
@@ -190,6 +208,9 @@ class ShellBotRules(Hook):
         if not _same(found, ctx.state.own):
             await ctx.add(found)
         count = rounds(ctx.state.done)
+        if count >= FOLD_AFTER:
+            done = in_short(ctx.state.done)
+            await ctx.add(HistoryCompacted(at=ctx.clock.now(), turn=turn, before_turn=turn, summary=done))
         told = any(one.source == self.name and one.turn + 1 >= turn for one in ctx.state.injected[-2:])
         if count < SAY_AFTER or told:
             return None
@@ -212,6 +233,19 @@ class ShellBotRules(Hook):
             "seed": None,
         }
         return sampling.model_copy(update=other)
+
+
+def in_short(done: Sequence[CompletedStep]) -> str:
+    """Its last different actions, a line each: what, what came of it, and how often that was so."""
+    often = Counter(one.key for one in done)
+    last = {one.key: one for one in done}
+    lines = []
+    for one in list(last.values())[-_SHORT_ACTIONS:]:
+        action = one.step.action.model_dump_json(exclude_none=True, exclude={"tool"})
+        came = describe(one.observation, _SHORT_CHARS).strip().replace("\n", " | ")
+        times = f" ({often[one.key]} times the same)" if often[one.key] > 1 else ""
+        lines.append(f"- {action[:_SHORT_CHARS]}: {came[:_SHORT_CHARS]}{times}")
+    return "\n".join(lines)
 
 
 def _same(now: SelfConfigChanged, before: SelfConfigChanged | None) -> bool:
