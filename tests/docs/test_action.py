@@ -1,4 +1,4 @@
-"""The GitHub Action, as far as no runner is needed: its step `run` as a shell runs it, with what GitHub would set."""
+"""The GitHub Action: its step `run` as a shell runs it, with what GitHub would set, and a whole workflow by act."""
 
 import json
 import os

@@ -47,8 +47,8 @@ def _finite(word: str) -> float:
     raise UnreadableAnswer(f"{word[:20]!r} is no number of JSON")
 
 
-_BETWEEN = re.compile(r"(?:[\s,\[\]]|```(?:json)?|</?tools?(?:_calls?)?>)*")
-"""What models put between calls that they write as text."""
+_NEXT = re.compile(r"(?:[\s,\[\]]|```(?:json)?|</?tools?(?:_calls?)?>)*(?=\{)")
+"""What models put between calls that they write as text, up to the next."""
 _DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_object, parse_float=_finite, parse_constant=_finite)
 
 
@@ -139,13 +139,13 @@ def row(text: str, most: int = 32) -> list[dict[str, Any]]:
     """The objects that stand one behind the other from the first brace on, with nothing but marks between them."""
     found: list[dict[str, Any]] = []
     position = text.find("{")
-    while position >= 0 and len(found) < most and text.startswith("{", position):
+    while position >= 0 and len(found) < most:
         read = _strict(text, position)
         if read is None or not isinstance(read[0], dict):
             break
         found.append(read[0])
-        between = _BETWEEN.match(text, read[1])
-        position = between.end() if between else -1
+        following = _NEXT.match(text, read[1])
+        position = following.end() if following else -1
     return found
 
 

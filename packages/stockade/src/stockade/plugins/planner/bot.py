@@ -5,9 +5,10 @@ person.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from stockade.core.actions import Refused
 from stockade.core.data import Data
@@ -227,13 +228,14 @@ def _present(started: RunStarted, history: Sequence[RunEvent]) -> Profile:
         if isinstance(event, ActionFinished) and isinstance(event.observation, Refused):
             _, told, prompt = event.observation.reason.partition(_CHANGED)
             if told:
-                return _profile_in(prompt)
+                with suppress(ValidationError):  # the user typed words like those
+                    return _profile_in(prompt)
     return Profile.model_validate(started.options["profile"])
 
 
 def _profile_in(prompt: str) -> Profile:
     """What `prompt_of` wrote. A comma in the name goes to the role."""
-    head, *lines = prompt.splitlines()
+    head, *lines = prompt.split("\n")
     name, _, role = head.removeprefix("You are ").rpartition(". You work in ")[0].partition(", ")
     found: dict[str, list[str]] = {"Constraints:": [], "Resources:": [], "Best practices:": []}
     kept: list[str] = []
@@ -242,7 +244,13 @@ def _profile_in(prompt: str) -> Profile:
         if line not in found:
             kept.append(line.partition(". ")[2])
     constraints, resources, best_practices = map(tuple, found.values())
-    return Profile(name=name, role=role, constraints=constraints, resources=resources, best_practices=best_practices)
+    return Profile(
+        name=name,
+        role=role[:MAX_ROLE_CHARS],
+        constraints=constraints,
+        resources=resources,
+        best_practices=best_practices,
+    )
 
 
 def _has(started: RunStarted) -> str:
