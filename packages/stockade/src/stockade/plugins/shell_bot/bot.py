@@ -207,10 +207,10 @@ class ShellBotRules(Hook):
         found = await files.read(turn, ctx.clock.now(), ctx.state.own)
         if not _same(found, ctx.state.own):
             await ctx.add(found)
-        count = rounds(ctx.state.done)
-        if count >= FOLD_AFTER:
-            done = in_short(ctx.state.done)
-            await ctx.add(HistoryCompacted(at=ctx.clock.now(), turn=turn, before_turn=turn, summary=done))
+        done = ctx.state.done
+        count = rounds(done)
+        if count >= FOLD_AFTER and done[-1].turn == turn - 1:  # once for each: an answer not readable is answered first
+            await ctx.add(HistoryCompacted(at=ctx.clock.now(), turn=turn, before_turn=turn, summary=in_short(done)))
         told = any(one.source == self.name and one.turn + 1 >= turn for one in ctx.state.injected[-2:])
         if count < SAY_AFTER or told:
             return None
