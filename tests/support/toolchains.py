@@ -22,7 +22,7 @@ MCP_PACKAGES = tuple(
     for name in ("server-filesystem@2026.8.31", "server-everything@2026.8.31", "inspector@2.12.0")
 )
 CLIENTS_HOME = CACHE / "clients"
-CLAUDE, CODEX = "@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.171.0"
+CLAUDE, CODEX = "@anthropic-ai/claude-code@2.1.332", "@openai/codex@0.171.0"
 AIDER = "aider-chat==0.86.2"
 GEMINI = "@google/gemini-cli@0.61.0"
 _MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "x64")

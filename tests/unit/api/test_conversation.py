@@ -248,6 +248,32 @@ def test_the_user_is_a_function(folder: Path, awaited: bool) -> None:
     assert "blue" in said(model)[-1]
 
 
+@pytest.mark.parametrize("word", ["run", "always"])
+def test_a_tool_that_was_allowed_once_is_asked_about_with_other_arguments(folder: Path, word: str) -> None:
+    """What a bot reads may tell it to call the tool that its user has just allowed."""
+    paid: list[tuple[str, int]] = []
+    asked: list[str] = []
+
+    def send_money(to: str, amount: int) -> str:
+        paid.append((to, amount))
+        return "Sent."
+
+    def user(action: Action) -> str:
+        to = getattr(action, "arguments", {})["to"]
+        asked.append(to)
+        return word if to == "landlord" else "not to them"
+
+    def pay(to: str, amount: int) -> str:
+        return say("send_money", to=to, amount=amount)
+
+    calls = [pay("landlord", 9), pay("landlord", 9), pay("thief", 9), done("ok")]
+    model = ScriptedModel(calls)
+    bot = Bot(folder=Folder(folder), model=model, approve="ask", tools=[send_money], on_approval=user)
+    assert bot.run("Pay the rent").status == "done"
+    assert (paid, asked) == ([("landlord", 9), ("landlord", 9)], ["landlord", "thief"])
+    assert "not to them" in said(model)[-1]
+
+
 def test_a_sandbox_that_runs_already_has_a_conversation_too(folder: Path) -> None:
     model = ScriptedModel([shell("echo 1 > one"), done("a"), shell("cat one"), done("b")])
     with Sandbox(folder) as box, WritingBot(model=model, sandbox=box) as bot:

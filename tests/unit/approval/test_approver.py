@@ -10,7 +10,7 @@ import pytest
 from stockade.approval.approver import Authoriser, Question
 from stockade.approval.remembered import ApprovalFile, Remembered
 from stockade.approval.rules import RuleSet, built_in, with_own
-from stockade.core.actions import Finish, ReadFile, Refused, Shell, ToolCall, WriteFile
+from stockade.core.actions import Finish, ReadFile, Refused, Shell, SubTask, ToolCall, WriteFile
 from stockade.loop.observe import describe
 from stockade.runtime.hooks import folders_of, place_of
 from stockade.testing.conformance.store import first
@@ -142,10 +142,31 @@ async def test_always_holds_for_these_words_of_this_bot_in_this_place_only(tmp_p
         assert await elsewhere.judge(Shell(command="pytest -q")) is not None, (place, bot)
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("scope", ["run", "always"])
+async def test_a_tools_call_is_allowed_with_its_arguments_and_no_others(tmp_path: Path, scope: str) -> None:
+    """What a bot was talked into is a call of the same tool, with other arguments."""
+    file = ApprovalFile(tmp_path / "approvals.jsonl")
+    rent = ToolCall(name="send_money", arguments={"to": "GB29", "amount": 100})
+    kept = Remembered(file, ("/a:overlay",), "writing")
+    assert await approver(ASK, Person(scope), kept).judge(rent) is None
+    later = approver(ASK, None, kept if scope == "run" else Remembered(file, ("/a:overlay",), "writing"))
+    assert await later.judge(ToolCall(name="send_money", arguments={"amount": 100, "to": "GB29"})) is None
+    for other in ({"to": "US13", "amount": 100}, {"to": "GB29", "amount": 1000}, {}, {**rent.arguments, "x": "\ud800"}):
+        assert "Nobody" in (await later.judge(ToolCall(name="send_money", arguments=other)) or ""), other
+    task = SubTask(task="look at a")
+    helped = approver(ASK, Person(scope), kept)
+    assert await helped.judge(task) is None
+    assert "Nobody" in (await approver(ASK, None, kept).judge(SubTask(task="look at b")) or "")
+
+
 RULES = """
 [[command]]
 name = "@tool+search"
 options = "*"
+[[command]]
+name = "@tool+pay"
+operand = '[{]"amount": [0-9], "to": "[^"]*"[}]'
 [[deny]]
 name = "rm"
 options = "-r"
@@ -193,6 +214,8 @@ async def test_other_actions_are_judged_by_the_tools_name_and_never_as_a_program
     assert "Nobody" in (await made.judge(ToolCall(name="ls")) or "")
     assert "Nobody" in (await made.judge(ToolCall(name="read_file")) or "")
     assert await made.judge(ToolCall(name="search")) is None
+    assert await made.judge(ToolCall(name="pay", arguments={"to": "x", "amount": 9})) is None
+    assert "Nobody" in (await made.judge(ToolCall(name="pay", arguments={"to": "x", "amount": 90})) or "")
     assert await made.judge(ReadFile(path="a.txt")) is None
     assert await made.judge(Finish(answer="")) is None
 

@@ -2,15 +2,17 @@
 
 In AutoGPT's words, wherever somebody is asked: `y` for this action, `y -N` for N of them with this one, `n` to stop,
 anything else is feedback for the bot, and the action is not done; `run` and `always` allow the exact words of each
-command, so that an allowed `pytest -q` does not allow `pytest -q; rm -rf .`. What is none of them is asked again: bad
+command, so that an allowed `pytest -q` does not allow `pytest -q; rm -rf .`, nor a tool's call one with other
+arguments. What is none of them is asked again: bad
 input never authorises. Where nobody can be asked, nothing is done.
 """
 
+import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from stockade.approval.line import Command, NotPlainError, Word, leaves_names, read
 from stockade.approval.remembered import Remembered
@@ -161,7 +163,9 @@ class Authoriser:
         return None
 
     def _judged(self, action: Action) -> tuple[tuple[Command, ...], tuple[Judgement, ...]]:
-        """Other actions than commands are judged as a command of the tool's name, behind `@`."""
+        """Other actions than commands are judged as a command of the tool's name, behind `@`, and its arguments: a file
+        by its path, a tool's as the JSON of them all.
+        """
         match action:
             case Shell(command=line):
                 try:
@@ -171,10 +175,10 @@ class Authoriser:
                     return (Command((), line.strip()),), (Judgement(decision="ask", text="", reason=reason),)
             case WriteFile(path=path) | EditFile(path=path) | ReadFile(path=path):
                 commands = (_tool(f"{action.tool} {path}", f"@{action.tool}", path),)
-            case ToolCall(name=name):
-                commands = (_tool(name, "@tool", name),)
+            case ToolCall(name=name, arguments=arguments):
+                commands = (_tool(whole(action), "@tool", name, _json(arguments)),)
             case _:
-                commands = (_tool(action.tool, f"@{action.tool}"),)
+                commands = (_tool(whole(action), f"@{action.tool}"),)
         judgements = tuple(map(self._rules.judge, commands))
         if self.changed and isinstance(action, Shell):
             reason = f"names may mean something else in this shell since: {self.changed}"
@@ -206,9 +210,14 @@ def whole(action: Action) -> str:
         case EditFile(path=path, old=old, new=new):
             return f"edit_file {path}\n--- old\n{old}\n+++ new\n{new}"
         case ToolCall(name=name, arguments=arguments):
-            return f"{name} {arguments}"
+            return f"{name} {_json(arguments)}"
         case _:
             return action.model_dump_json()
+
+
+def _json(arguments: Mapping[str, Any]) -> str:
+    """The same for the same arguments, in whatever order they come."""
+    return json.dumps(arguments, ensure_ascii=False, sort_keys=True)
 
 
 def _tool(text: str, *words: str) -> Command:
