@@ -13,6 +13,7 @@ import pytest
 
 from stockade.core.ports import Sandbox, Toolbox
 from stockade.core.tool_plan import ToolContext, ToolPlan, ToolRequest
+from stockade.testing import say
 from stockade.tools.mcp.file import mcp_file
 from stockade_sandbox.backends.bubblewrap.sandbox import BubblewrapSandbox, prepare_layers
 from stockade_sandbox.policy import FolderRule, Policy
@@ -76,6 +77,42 @@ async def test_the_server_that_does_everything(tmp_path: Path, folder: Path) -> 
         assert late.status == "error"
         assert (await box.call("npm__get-sum", {"a": 40, "b": "x"}, 60)).status == "error"
         assert "again" in (await box.call("npm__echo", {"message": "again"}, 60)).text
+
+
+CLIENT = """#!/bin/sh
+port=${{1##*localhost:}}
+echo "{{\\"mcpServers\\": {{\\"c\\": {{\\"url\\": \\"$1\\"}}}}}}" > servers.json
+exec {python} -m stockade.cli run x --no-folder --mcp servers.json --net "localhost:${{port%%/*}}" \\
+  --model scripted/script.jsonl --answers json </dev/null
+"""
+"""Stockade as the suite of the protocol's makers starts a client: with the address of their server."""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "call"),
+    [
+        ("initialize", say("shell", command="true")),
+        ("tools_call", say("c__add_numbers", a=5, b=3)),
+        ("sse-retry", say("c__test_reconnection")),
+    ],
+)
+def test_the_protocols_own_suite_finds_nothing_wrong_with_our_client(tmp_path: Path, scenario: str, call: str) -> None:
+    node, modules = node_packages()
+    client = tmp_path / "client"
+    client.write_text(CLIENT.format(python=sys.executable))
+    client.chmod(0o755)
+    answers = [call, say("finish", answer="ok")]
+    (tmp_path / "script.jsonl").write_text("".join(json.dumps({"content": one}) + "\n" for one in answers))
+    suite = modules / "@modelcontextprotocol/conformance/dist/index.js"
+    done = subprocess.run(
+        [node, suite, "client", "--command", str(client), "--scenario", scenario],
+        env={**os.environ, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")},
+        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    told = done.stdout + done.stderr
+    assert done.returncode == 0, told
+    assert "OVERALL: PASSED" in told
+    assert " 0 failed, 0 warnings" in told
 
 
 def inspected(home: Path, folder: Path, *words: str) -> tuple[int, Any, str]:

