@@ -1,6 +1,6 @@
 """Prompt injections of AgentDojo against `--approve`: `python -m bench.ability.agentdojo`.
 
-    pip install inspect-ai==0.3.285 email-validator==2.4.0
+    pip install inspect-ai==0.3.285 email-validator==2.4.0 deepdiff==9.1.0
     pip install --no-deps inspect-evals==0.28.0
 
 Tasks, tools, injections and the judging of both (was the user's task done, did the attack reach its goal) are those of

@@ -1,5 +1,7 @@
 """What can be typed wrong: one clear line, the right status, nothing left behind, no run on record."""
 
+import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +129,28 @@ def test_what_is_piped_in_beside_a_task_is_told_and_on_record_as_such(stage: Sta
     assert (too_much.status, len(too_much.err.splitlines())) == (2, 2)
     assert "piped in is larger than 1000000 bytes" in too_much.err
     assert stage.call("runs", "list").out.count("explain") == 2
+
+
+@pytest.mark.parametrize("words", [b"", b"error 7\n"])
+def test_a_socket_that_its_program_leaves_open_is_not_waited_for(stage: Stage, words: bytes) -> None:
+    """As Node starts a program. What it writes at once is read to its end."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(words)
+        if words:
+            ours.shutdown(socket.SHUT_WR)
+        command = [sys.executable, "-m", "stockade.cli", "run", "explain", "--model", stage.script(DONE), "--json"]
+        done = subprocess.run(
+            command,
+            stdin=theirs.fileno(),
+            capture_output=True,
+            env=stage.environment(),
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    task = json.loads(done.stdout.splitlines()[0])["task"]
+    assert (done.returncode, task.startswith("explain"), "error 7" in task) == (0, True, bool(words))
+    assert (b"nothing came over standard input" in done.stderr) == (not words)
 
 
 def test_a_task_that_is_no_text(stage: Stage) -> None:

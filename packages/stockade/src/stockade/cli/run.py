@@ -1,7 +1,9 @@
 """`stockade run TASK`: a bot does a task in a sandbox; in the end the user decides what is kept."""
 
 import errno
+import os
 import select
+import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -54,6 +56,8 @@ from stockade_sandbox.port import ShowsOutput
 
 TICK_S = 0.1
 PATIENCE_S = 1.0
+SOCKET_PATIENCE_S = 3.0
+"""Where standard input is a socket: programs (Node by default) give one to what they start, and leave it open."""
 
 
 Make = Callable[[Settings, bool], RunSpec]
@@ -372,7 +376,11 @@ def _with_piped(task: str) -> str:
     source = piped_source()
     if source is None or not task.strip():
         return task
-    if not select.select([source], [], [], PATIENCE_S)[0]:
+    is_socket = stat.S_ISSOCK(os.fstat(source).st_mode)
+    if not select.select([source], [], [], SOCKET_PATIENCE_S if is_socket else PATIENCE_S)[0]:
+        if is_socket:
+            say("nothing came over standard input: it is not read", "what is to be piped in has to come at once")
+            return task
         say("waiting for what is piped in", "end it by Ctrl-D; where there is nothing: </dev/null")
     data = piped_input(MAX_TASK_BYTES)
     if len(data) > MAX_TASK_BYTES:
