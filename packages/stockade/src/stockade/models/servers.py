@@ -18,7 +18,7 @@ from stockade.models.http import Client
 from stockade.models.providers import PROVIDERS, Address, ModelName, address_of, is_near
 from stockade.models.replies import as_count, as_dict, as_text, parse_size_label, parsed
 
-CONNECT_S = 0.25
+CONNECT_S = 1.0
 """To a server of this machine or the network around it. Nobody there says so at once, mostly."""
 ANSWER_S = 2.0
 """A server that reads a prompt on every core answers late."""
