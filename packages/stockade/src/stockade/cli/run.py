@@ -379,7 +379,7 @@ def _with_piped(task: str) -> str:
     is_socket = stat.S_ISSOCK(os.fstat(source).st_mode)
     if not select.select([source], [], [], SOCKET_PATIENCE_S if is_socket else PATIENCE_S)[0]:
         if is_socket:
-            say("nothing came over standard input: it is not read", "what is to be piped in has to come at once")
+            say("nothing came over standard input: it is not read", "later needs a pipe: cat | stockade run TASK")
             return task
         say("waiting for what is piped in", "end it by Ctrl-D; where there is nothing: </dev/null")
     data = piped_input(MAX_TASK_BYTES)
