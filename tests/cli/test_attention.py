@@ -25,7 +25,8 @@ def told(path: Path) -> list[dict[str, Any]]:
 
 def run(stage: Stage, *answers: str, **environment: str) -> Terminal:
     words = ("--folder", str(stage.demo), "--model", stage.script(*answers), "--tool", "ask_user")
-    notify = f"cat >> {stage.tmp_path}/told; echo >> {stage.tmp_path}/told"
+    file = stage.tmp_path / "told"
+    notify = f"flock {file}.lock sh -c 'cat >> {file}; echo >> {file}'"  # two may end at once
     return Terminal(stage, "run", "count", *words, "--notify", notify, **environment)
 
 
