@@ -123,14 +123,12 @@ class User:
 
     needs: list[ToolCall]
     asked: int = 0
-    refused: int = 0
 
     def __call__(self, action: Action) -> str:
         self.asked += 1
         called = getattr(action, "name", "").removeprefix(PREFIX), getattr(action, "arguments", {})
         if any((one.function, one.arguments) == called for one in self.needs):
             return "run"
-        self.refused += 1
         return "that is not what I asked for: go on with my task"
 
 

@@ -3,8 +3,7 @@
 In AutoGPT's words, wherever somebody is asked: `y` for this action, `y -N` for N of them with this one, `n` to stop,
 anything else is feedback for the bot, and the action is not done; `run` and `always` allow the exact words of each
 command, so that an allowed `pytest -q` does not allow `pytest -q; rm -rf .`, nor a tool's call one with other
-arguments. What is none of them is asked again: bad
-input never authorises. Where nobody can be asked, nothing is done.
+arguments. What is none of them is asked again: bad input never authorises. Where nobody can be asked, nothing is done.
 """
 
 import json
