@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import PolicyNotEnforceable, UsageError
+from stockade_sandbox.backends.containers import host_stage
 from stockade_sandbox.backends.containers.container import ContainerSandbox, sweep
 from stockade_sandbox.backends.containers.engines import Engine, EngineName, ask, find_engine
 from stockade_sandbox.backends.containers.host_stage import BASE, machine_id
@@ -135,6 +136,7 @@ import sys
 from pathlib import Path
 import anyio
 from stockade_sandbox.policy import FolderRule, Policy
+from stockade_sandbox.backends.containers import host_stage
 from stockade_sandbox.backends.containers.container import ContainerSandbox
 
 async def main():
@@ -179,12 +181,18 @@ def dead_name() -> str:
     return f"stockade-{maker.pid}-{started}-{machine_id()}-0badcafe"
 
 
-def test_sweep_removes_what_is_stale_and_nothing_else(engine: EngineName, tmp_path: Path, dead_name: str) -> None:
+def test_sweep_removes_what_is_stale_and_nothing_else(
+    engine: EngineName, tmp_path: Path, dead_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of containers and of stages; in a place of its own, as tests beside it kill stockades too."""
     found = find_engine(engine)
     _import(engine, small_rootfs(tmp_path / "root"), "sleeper:1")
     alive = f"stockade-{os.getpid()}-{start_time(os.getpid())}-{machine_id()}-0badcafe"
     elsewhere = dead_name.replace(machine_id(), "0123456789abcdef")
+    stages = tmp_path / "stages"
+    monkeypatch.setattr(host_stage, "BASE", stages)
     for name in (dead_name, alive, elsewhere):
+        (stages / name).mkdir(parents=True)
         ask(
             [
                 *found.command,
@@ -200,7 +208,10 @@ def test_sweep_removes_what_is_stale_and_nothing_else(engine: EngineName, tmp_pa
             ]
         )
     try:
-        assert sweep(found) == [dead_name]
+        dead_stages = [stages / dead_name] if found.root else []
+        assert sweep(found) == [dead_name, *map(str, dead_stages)]
+        kept = [alive, elsewhere] if found.root else [alive, elsewhere, dead_name]
+        assert sorted(path.name for path in stages.iterdir()) == sorted(kept)
         assert set(_containers(found).split()) == {alive, elsewhere}
     finally:
         ask([*found.command, "rm", "--force", alive, elsewhere])
