@@ -38,7 +38,7 @@ def test_all_evidence_is_there_and_used() -> None:
 
 @pytest.mark.parametrize("mark", EVIDENCE)
 def test_evidence_says_what_was_tried_or_where_it_stands(mark: str) -> None:
-    words, versions = EVIDENCE[mark], re.findall(r"(codex|Claude Code|aider) ([\d.]+\d)", BODY.partition("|")[0])
+    words, versions = EVIDENCE[mark], re.findall(r"(codex|Claude Code|aider|goose) ([\d.]+\d)", BODY.partition("|")[0])
     if mark[0] == "s":
         found = re.fullmatch(r"tried here: `([\w/]+\.py)::(test_\w+)`", words)
         assert found, words

@@ -15,7 +15,7 @@ from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
-from tests.support.fake_openai import Asked, FakeOpenAI, Reply, piece, says
+from tests.support.fake_openai import Asked, FakeOpenAI, Reply, fails, piece, says
 
 BYTES_PER_TOKEN = 4
 TRIAL_TOOL, TRIAL_WORD = "list_files", "plover-17"
@@ -66,7 +66,8 @@ def calls(turn: Sequence[Call], number: int, prompt_tokens: int = 100) -> Reply:
 
 
 class StrongModel(FakeOpenAI):
-    """`questions` without the trial are `turns`. When the script is at its end it insists on its last answer.
+    """`questions` without the trial are `turns`. When the script is at its end it insists on its last answer; without
+    one it takes no key.
 
     `window`: tokens that the server says it has.
     """
@@ -79,6 +80,8 @@ class StrongModel(FakeOpenAI):
 
     def _next(self) -> Reply:
         asked = self.questions[-1]
+        if not self.script:
+            return fails(401, "no such key")
         if _is_trial(asked.body):
             native = bool(asked.body.get("tools"))
             return calls([Call(TRIAL_TOOL, {"folder": "/srv"})], 0) if native else says(f'{{"word": "{TRIAL_WORD}"}}')
