@@ -87,10 +87,11 @@ def killed_batch(stage: Stage, count: int, parallel: int = 3, delay_s: float = 0
     return ["batch", "run", str(tasks(stage, *rows)), "--parallel", str(parallel)]
 
 
-def begun(process: "subprocess.Popen[bytes]", results: Path, count: int) -> None:
-    """Waits until so many attempts are in the results."""
+def begun(process: "subprocess.Popen[bytes]", results: Path, count: int, noted: Path | None = None) -> None:
+    """Waits until so many attempts are in the results; with a ledger, until a further run has noted itself there."""
     while process.poll() is None:
-        if results.exists() and results.read_bytes().count(b"\n") >= count:
+        ended = results.read_bytes().count(b"\n") if results.exists() else 0
+        if ended >= count and (noted is None or noted.read_bytes().count(b"\n") > ended):
             return
     raise AssertionError((process.stderr.read() if process.stderr else b"").decode())
 
@@ -99,7 +100,7 @@ def test_killed_in_the_middle_it_goes_on_and_nothing_is_lost_or_done_twice(stage
     arguments, results = killed_batch(stage, 10), stage.tmp_path / "tasks.results.jsonl"
     for kills in (2, 5):
         process = stage.start(*arguments)
-        begun(process, results, kills)
+        begun(process, results, kills, stage.demo / "ledger")
         process.send_signal(signal.SIGKILL)
         process.wait(PATIENCE_S)
     with results.open("ab") as file:

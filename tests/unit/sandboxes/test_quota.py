@@ -36,10 +36,15 @@ from tests.conformance.ordinary_user import run_as_ordinary_user
 
 ROOT = Path(__file__).parents[3]
 
-BYTES = "for i in $(seq 40); do head -c 8M /dev/zero > flood-$i; done; sleep 30; echo survived"
-FILES = "i=0; while [ $i -lt 60000 ]; do : > f$((i+=1)); done; sleep 30; echo survived"
-UNLINKED = "for i in $(seq 40); do exec {fd}> gone; rm gone; head -c 8M /dev/zero >&$fd; done; sleep 30; echo survived"
-CLOSED = "for i in $(seq 40); do mkdir d$i; head -c 8M /dev/zero > d$i/x; chmod 0 d$i; done; sleep 30; echo survived"
+BYTES = "for i in $(seq 40); do head -c 8M /dev/zero > flood-$i; sleep 0.1; done; sleep 30; echo survived"
+"""Slower than a disk: a watch that a loaded machine keeps waiting ends the sandbox, as it should."""
+FILES = (
+    "i=0; while [ $i -lt 60000 ]; do : > f$((i+=1)); [ $((i % 1000)) != 0 ] || sleep 0.1; done; sleep 30; echo survived"
+)
+_REMOVED = "exec {fd}> gone; rm gone; head -c 8M /dev/zero >&$fd; sleep 0.1"
+UNLINKED = f"for i in $(seq 40); do {_REMOVED}; done; sleep 30; echo survived"
+_SHUT = "mkdir d$i; head -c 8M /dev/zero > d$i/x; chmod 0 d$i; sleep 0.1"
+CLOSED = f"for i in $(seq 40); do {_SHUT}; done; sleep 30; echo survived"
 DEEP = f"for i in $(seq 300); do mkdir d && cd -P d; done; {BYTES}"
 FLOODS = {"bytes": BYTES, "files": FILES, "removed but open": UNLINKED, "closed folders": CLOSED, "deep folders": DEEP}
 LIMITS = Limits(disk_bytes=32 * MIB, command_timeout_s=60)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from stockade_sandbox.agent.wire import Wire
+from stockade_sandbox.unix_streams import Wire
 
 pytestmark = pytest.mark.anyio
 LARGE = os.urandom(1 << 16) * 64

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 import msgspec
-from anyio.abc import ByteStream, SocketListener, UNIXSocketStream
+from anyio.abc import ByteStream, SocketListener
 
 from stockade_sandbox.api import AsyncSandbox
 from stockade_sandbox.backends.remote.messages import Problem, problem
@@ -49,6 +49,7 @@ from stockade_sandbox.keeping import (
 )
 from stockade_sandbox.port import Program, Programs, StartedProgram
 from stockade_sandbox.stoppable import unwrap_exception_group
+from stockade_sandbox.unix_streams import UnixStream, taken_over
 
 
 class _Holder:
@@ -101,14 +102,13 @@ class _Holder:
             async for _ in signals:
                 await self._do(Destroy())
 
-    async def answer(self, stream: UNIXSocketStream) -> None:
+    async def answer(self, stream: UnixStream) -> None:
         """One connection; whatever breaks it is its end."""
         async with stream, AsyncExitStack() as stack:
             with suppress(SandboxFailed, *BROKEN):
                 line = Line(stream)
                 with anyio.fail_after(GREETING_S):
-                    _, fds = await stream.receive_fds(1, 2)
-                    ends = await _adopted(stack, fds)
+                    ends = await _adopted(stack, await stream.receive_fds(2))
                     request = await line.receive(ASKED)
                 if isinstance(request, Look):
                     await line.send(self.held())
@@ -226,13 +226,13 @@ async def _told(program: StartedProgram, asked: Asked) -> bool:
     return True
 
 
-async def _adopted(stack: AsyncExitStack, fds: Sequence[int]) -> list[UNIXSocketStream]:
+async def _adopted(stack: AsyncExitStack, fds: Sequence[int]) -> list[UnixStream]:
     """Descriptors that came with a call, closed with it. BrokenResourceError for what is no socket."""
-    ends = list[UNIXSocketStream]()
+    ends = list[UnixStream]()
     for number, fd in enumerate(fds):
         try:
-            ends.append(await stack.enter_async_context(await UNIXSocketStream.from_socket(fd)))
-        except (ValueError, OSError):
+            ends.append(await stack.enter_async_context(UnixStream(socket.socket(fileno=fd))))
+        except OSError:
             for left in fds[number:]:
                 os.close(left)
             raise anyio.BrokenResourceError from None
@@ -290,8 +290,7 @@ def _listening(base: Path) -> socket.socket:
 
 async def _serve(listening: socket.socket, holder: _Holder) -> None:
     async def answer(stream: ByteStream) -> None:
-        assert isinstance(stream, UNIXSocketStream)
-        await holder.answer(stream)
+        await holder.answer(await taken_over(stream))
 
     await (await SocketListener.from_socket(listening)).serve(answer)
 

@@ -20,7 +20,6 @@ from typing import Annotated, Self, TypeVar
 import anyio
 import msgspec
 from anyio import to_thread
-from anyio.abc import SocketAttribute, UNIXSocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Meta
 
@@ -33,6 +32,7 @@ from stockade_sandbox.processes import BOX, boxes_dir, start_time
 from stockade_sandbox.records import Record
 from stockade_sandbox.results import CommandOutput, ExecResult, FolderLayer, Snapshot
 from stockade_sandbox.stoppable import unwrap_exception_group
+from stockade_sandbox.unix_streams import UnixStream, connected
 
 SOCKET = "socket"
 MAX_FRAME = 256 << 20
@@ -179,14 +179,12 @@ def _bytes(argv: Sequence[str]) -> tuple[bytes, ...]:
 class Line:
     """One connection."""
 
-    stream: UNIXSocketStream
+    stream: UnixStream
     reader: BufferedByteReceiveStream = field(init=False)
 
     def __post_init__(self) -> None:
         self.reader = BufferedByteReceiveStream(self.stream)
-        _, uid, _ = _PEER.unpack(
-            self.stream.extra(SocketAttribute.raw_socket).getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-        )
+        _, uid, _ = _PEER.unpack(self.stream.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
         if uid != os.geteuid():
             raise SandboxFailed(f"another user ({uid}) is at the other end of the sandbox's socket")
 
@@ -248,12 +246,12 @@ class KeptSandbox:
         try:
             folder = by_descriptor(self.base)
             try:
-                stream = await anyio.connect_unix(f"/proc/self/fd/{folder}/{SOCKET}")
+                stream = await connected(f"/proc/self/fd/{folder}/{SOCKET}")
             finally:
                 os.close(folder)
             async with stream:
                 line = Line(stream)
-                await (stream.send_fds(b"\0", fds) if fds else stream.send(b"\0"))
+                socket.send_fds(stream.connection, [b"\0"], fds)  # the first byte has room
                 await line.send(request)
                 yield line
         except BROKEN as error:
@@ -334,7 +332,7 @@ class KeptSandbox:
             streams = []
             for ours, theirs in pairs:
                 stack.callback(theirs.close)
-                streams.append(await stack.enter_async_context(await UNIXSocketStream.from_socket(ours)))
+                streams.append(await stack.enter_async_context(UnixStream(ours)))
             line = await stack.enter_async_context(self._line(asked, [theirs.fileno() for _, theirs in pairs]))
             _checked(await line.receive(REPLY))
             for _, theirs in pairs:
@@ -357,7 +355,7 @@ class KeptSandbox:
 class _KeptProgram:
     """Implements port.StartedProgram."""
 
-    def __init__(self, line: Line, streams: Sequence[UNIXSocketStream], on_terminal: bool) -> None:
+    def __init__(self, line: Line, streams: Sequence[UnixStream], on_terminal: bool) -> None:
         self._on_terminal = on_terminal
         self._line, self._stream, self._errors = line, streams[0], streams[-1]
         self._ended: Ended | None = None

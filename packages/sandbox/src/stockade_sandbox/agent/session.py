@@ -32,10 +32,11 @@ from stockade_sandbox.agent.jobs import (
     milliseconds,
     short,
 )
-from stockade_sandbox.agent.wire import ENDS, CarriedWire, Inbox, Wire
+from stockade_sandbox.agent.wire import ENDS, CarriedWire, Inbox
 from stockade_sandbox.errors import ActionFailed, SandboxDied, SandboxFailed
 from stockade_sandbox.port import MAX_COMMAND_BYTES, OnOutput
 from stockade_sandbox.results import Chunk, CommandOutput, ExecResult, ShellEvent, Stream
+from stockade_sandbox.unix_streams import Wire
 
 __all__ = ["AgentConfig", "AgentSession", "agent_memfd", "refuse_fullscreen"]
 

@@ -36,6 +36,7 @@ from stockade_sandbox.policy import Policy, SshAccount
 from stockade_sandbox.port import Doorkeeper
 from stockade_sandbox.results import NetworkRequest
 from stockade_sandbox.stoppable import unwrap_exception_group
+from stockade_sandbox.unix_streams import connected
 
 if TYPE_CHECKING:
     from stockade_sandbox.egress.credentials import Credentials
@@ -213,7 +214,7 @@ class SshAgent:
         reader = BufferedByteReceiveStream(stream)
         async with stream:
             try:
-                agent = await anyio.connect_unix(self._path)
+                agent = await connected(self._path)
             except OSError as error:
                 self._refuse(f"your ssh-agent cannot be reached: {error.strerror or error}")
                 return

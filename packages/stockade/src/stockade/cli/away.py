@@ -32,6 +32,7 @@ from stockade.paths import run_dir
 from stockade.run_lock import CONTROL, LOG
 from stockade.runtime.factory import Prepared
 from stockade_sandbox.keeping import by_descriptor
+from stockade_sandbox.unix_streams import taken_over
 
 MAX_LINE_BYTES = 65_536
 _STUCK_S = 1.0
@@ -144,19 +145,20 @@ class Away(Talk):
         async with await SocketListener.from_socket(listening) as listener:
             await listener.serve(self._hear)
 
-    async def _hear(self, stream: ByteStream) -> None:
-        self._there.append(stream)
-        try:
-            await self._tell(stream)
-            lines = BufferedByteReceiveStream(stream)
-            while True:
-                self._take(json.loads(await lines.receive_until(b"\n", MAX_LINE_BYTES)))
-        except _ENDS:
-            pass
-        finally:
-            self._there.remove(stream)
-            for question in self._open:
-                question.news.set()
+    async def _hear(self, connection: ByteStream) -> None:
+        async with await taken_over(connection) as stream:
+            self._there.append(stream)
+            try:
+                await self._tell(stream)
+                lines = BufferedByteReceiveStream(stream)
+                while True:
+                    self._take(json.loads(await lines.receive_until(b"\n", MAX_LINE_BYTES)))
+            except _ENDS:
+                pass
+            finally:
+                self._there.remove(stream)
+                for question in self._open:
+                    question.news.set()
 
     def _take(self, said: Any) -> None:
         """ValueError for what is none of ours."""
