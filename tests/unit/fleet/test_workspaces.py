@@ -110,9 +110,14 @@ def wrote(machines: Machines) -> tuple[FolderLayer, str]:
     return made, name
 
 
-def test_what_was_written_is_whole_elsewhere_by_its_seal(machines: Machines) -> None:
+@pytest.mark.parametrize("left", [0, 1], ids=["", "a place before it"])
+def test_what_was_written_is_whole_elsewhere_by_its_seal(machines: Machines, left: int) -> None:
+    """A place before it: a worker that was killed as it began left it, and the run went on there."""
     here = machines.on("one")
+    if left:
+        (run_dir("run") / "0").mkdir(parents=True)
     layer, name = wrote(machines)
+    assert Path(str(layer.layer)).name == str(left)
     seal = Review().seal(layer)
     here.keep("run", [layer], (name,), "end", ended=True)
     shutil.rmtree(run_dir("run"))

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -52,13 +52,16 @@ def prepare_layer(
     sandbox_uid: int | None,
     can_overlay: Callable[[Path], str | None],
     progress: OnProgress | None = None,
+    number: int | None = None,
 ) -> FolderLayer:
     """Check a folder and make its layer below `base`, which is private to us and made when it is missing.
 
     An apply to the folder that was cut off is completed first.
 
     `sandbox_uid`: who the sandbox runs as when we are root, else None. `can_overlay` says why an overlay over a folder
-    cannot be mounted, or None. Raises UsageError (the folder must not, or cannot, be given; a copy would not fit) and
+    cannot be mounted, or None. `number`: its place below `base`; else the next that is free.
+
+    Raises UsageError (the folder must not, or cannot, be given; a copy would not fit) and
     SandboxFailed (the layer cannot be made).
     """
     folder = checked_folder(rule.host, base)
@@ -71,7 +74,7 @@ def prepare_layer(
         return FolderLayer(host=str(folder), inside=rule.inside, mode=rule.mode, strategy="direct")
     overlay = can_overlay(folder) is None and (sandbox_uid is not None or foreign(folder, _walked()) is None)
     try:
-        place = _new_place(base)
+        place = _new_place(base, count() if number is None else (number,))
         try:
             if overlay:
                 skipped = _make_overlay(folder, place, sandbox_uid)
@@ -98,17 +101,18 @@ def _cannot_make(error: OSError, folder: Path, base: Path) -> UsageError | Sandb
     return SandboxFailed(f"cannot make a layer for {folder} in {base}: {error.strerror}", "see who may write there")
 
 
-def _new_place(base: Path) -> Path:
+def _new_place(base: Path, numbers: Iterable[int]) -> Path:
+    """FileExistsError where none of them is free."""
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     real = os.path.realpath(base)
-    for number in count():
+    for number in numbers:
         place = f"{real}/{number}"
         try:
             os.mkdir(place, 0o700)
         except FileExistsError:
             continue
         return Path(place)
-    raise AssertionError
+    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), real)
 
 
 def _make_overlay(folder: Path, place: Path, owner: int | None) -> list[str]:

@@ -172,7 +172,7 @@ class Runner:
         deadline = anyio.current_time() + self.plan.deadline if self.plan.deadline else math.inf
         with anyio.CancelScope(deadline=deadline) as self._scope:
             async with anyio.create_task_group() as group:
-                while self.waiting and not self.ended:
+                while (self.waiting or self.running) and not self.ended:  # what runs may have to be tried again
                     self._news = anyio.Event()
                     next_one, pause_s = self._next()
                     if next_one is None:

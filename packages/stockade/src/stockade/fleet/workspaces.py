@@ -299,10 +299,14 @@ def point_of_end(finished: RunFinished) -> str:
 
 
 def _made(layer: FolderLayer, base: Path, uid: int | None, since_ns: int) -> Path:
-    """The empty place of a layer, where it was and of the kind that it was."""
+    """The empty place of a layer, where it was and of the kind that it was. A run that was killed as it began, and went
+    on there, has not the first place.
+    """
     rule = FolderRule(host=layer.host, mode=layer.mode, inside=layer.inside)
     wanted = None if layer.strategy == "overlay" else "it was a copy"
-    made = prepare_layer(rule, base, sandbox_uid=uid, can_overlay=lambda _: wanted)
+    name = Path(str(layer.layer)).name
+    number = int(name) if name.isdecimal() else None
+    made = prepare_layer(rule, base, sandbox_uid=uid, can_overlay=lambda _: wanted, number=number)
     if (made.layer, made.strategy) != (layer.layer, layer.strategy):
         what = f"what was written to {layer.host} on another machine cannot be taken over here"
         raise SandboxFailed(what, "all machines need the same user and state folder (XDG_STATE_HOME)")
