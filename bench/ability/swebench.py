@@ -7,7 +7,7 @@
 
 INSTANCES is a file of the set's rows, JSON or a line each (the page of the data set gives it as such). Each is one run
 in its own image, where the repository is, without network; its prediction is what git then finds changed, new files
-too, against what was committed before the run. Solved is what the set's own harness says, which applies that patch in a
+too, against what was there before the run. Solved is what the set's own harness says, which applies that patch in a
 container of the same image; nothing is judged here. Called again, what has a prediction is not run again; a run that
 the machine or the model ended has none.
 """
@@ -51,7 +51,9 @@ def predict(issue: str, image: str, repository: str, options: dict[str, Any]) ->
                 raise RuntimeError(f"git {words[0]}: {done.stderr.decode(errors='replace').strip()}")
             return done.stdout.decode(errors="surrogateescape")
 
-        before = git("rev-parse", "HEAD").strip()
+        git("add", "--all")  # what the image has and never committed is no change of the bot's
+        before = git("write-tree").strip()
+        git("reset", "--quiet")
         result = Bot(sandbox=box, **options).run(TASK.format(where=repository, issue=issue))
         git("add", "--all")
         return result, git("diff", "--cached", "--binary", "--no-ext-diff", before)

@@ -33,6 +33,7 @@ def repository(tmp_path: Path) -> Path:
     _git(where, "init", "-q")
     _git(where, "add", "--all")
     _git(where, "commit", "-q", "-m", "one")
+    (where / "left.pyc").write_bytes(b"\0")
     layer = subprocess.run(["tar", "-C", root, "-c", "."], capture_output=True, check=True).stdout
     Layout(tmp_path / "images/maths-1").add(layer, WorkingDir="/testbed")
     (tmp_path / "rows.jsonl").write_text(
@@ -59,6 +60,7 @@ def test_the_prediction_is_all_that_the_run_changed(
     """Committed or not, new files too; against the repository as it was before."""
     commit = "git -c user.name=B -c user.email=b@example.org commit -qam mended"
     [found] = _run(tmp_path, monkeypatch, [shell(f"{MEND} && {commit} && echo n > notes.txt")], "Mended.")
+    assert "left.pyc" not in found["model_patch"]
     assert (found["instance_id"], found["model_name_or_path"]) == ("maths-1", "stockade-openai/strong")
     _git(repository, "apply", "-", given=found["model_patch"])
     assert (repository / "double.py").read_text() == MENDED
