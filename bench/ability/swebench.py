@@ -27,6 +27,7 @@ TASK = """The repository in {where} is as it was when this issue was written. Ch
 resolved. It is judged by tests that are not shown to you; the tests that are there need no change.
 
 {issue}"""
+_PATCH = "/tmp/stockade.patch"
 MACHINE = {"sandbox", "model", "store", "tools", "user", "bug"}
 """Reasons to end that say nothing about the bot: such a run has no prediction."""
 PATH = (
@@ -49,14 +50,15 @@ def predict(issue: str, image: str, repository: str, options: dict[str, Any]) ->
             done = box.exec(["git", "-C", repository, *words], timeout=600)
             if done.exit_code:
                 raise RuntimeError(f"git {words[0]}: {done.stderr.decode(errors='replace').strip()}")
-            return done.stdout.decode(errors="surrogateescape")
+            return done.stdout.decode()
 
         git("add", "--all")  # what the image has and never committed is no change of the bot's
         before = git("write-tree").strip()
         git("reset", "--quiet")
         result = Bot(sandbox=box, **options).run(TASK.format(where=repository, issue=issue))
         git("add", "--all")
-        return result, git("diff", "--cached", "--binary", "--no-ext-diff", before)
+        git("diff", "--cached", "--binary", "--no-ext-diff", f"--output={_PATCH}", before)  # of any length
+        return result, box.read_file(_PATCH).decode(errors="surrogateescape")
 
 
 def main() -> None:

@@ -136,7 +136,6 @@ import sys
 from pathlib import Path
 import anyio
 from stockade_sandbox.policy import FolderRule, Policy
-from stockade_sandbox.backends.containers import host_stage
 from stockade_sandbox.backends.containers.container import ContainerSandbox
 
 async def main():

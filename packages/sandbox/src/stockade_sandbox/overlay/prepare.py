@@ -61,8 +61,8 @@ def prepare_layer(
     `sandbox_uid`: who the sandbox runs as when we are root, else None. `can_overlay` says why an overlay over a folder
     cannot be mounted, or None. `number`: its place below `base`; else the next that is free.
 
-    Raises UsageError (the folder must not, or cannot, be given; a copy would not fit) and
-    SandboxFailed (the layer cannot be made).
+    Raises UsageError (the folder must not, or cannot, be given; a copy would not fit) and SandboxFailed (the layer
+    cannot be made).
     """
     folder = checked_folder(rule.host, base)
     recover_folder(folder, base.parent)
