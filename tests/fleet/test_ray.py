@@ -1,12 +1,10 @@
 """`stockade batch run --on ray`: real Ray, sandboxes, record; workers, a node, the driver and the database killed."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from stockade.store.opening import open_store
 from stockade.testing import say
 from stockade_sandbox.processes import descendants, start_time
 from tests.cli.conftest import PATIENCE_S, Stage, interrupt
-from tests.fleet.test_batch import DONE, begun, killed_batch, ledger, lines, outcomes
+from tests.fleet.test_batch import DONE, begun, check_once, killed_batch, ledger, lines, outcomes
 from tests.support import postgres
 
 ALL = 10
@@ -44,28 +42,29 @@ def workers(process: "subprocess.Popen[Any]") -> list[int]:
     return found
 
 
-def events(stage: Stage, run: str, *flags: str) -> list[dict[str, Any]]:
-    told = stage.call("runs", "export", run, "--format", "jsonl", *flags)
-    assert told.status == 0, told.err
-    return [json.loads(line) for line in told.out.splitlines()]
+async def under_way(record: str) -> int:
+    """How many runs have begun and not ended."""
+    store = open_store(record)
+    found = [one for one in await store.runs() if one.status == "running" and one.turns]
+    await store.close()
+    return len(found)
 
 
-def check_once(stage: Stage, *flags: str) -> None:
-    """Each task is solved, and its command ran once, or its record says that nobody knows. A run that failed, as its
-    record could not be reached for too long, is tried again as another one.
-    """
-    failed = Counter(one["id"] for one in lines(stage) if one["outcome"] not in ("solved", "cancelled"))
-    found = [one for one in lines(stage) if one["outcome"] == "solved"]
-    assert Counter(one["id"] for one in found) == dict.fromkeys(NAMES, 1)
-    ran = ledger(stage)
-    assert all(times <= 1 + failed[name] for name, times in ran.items()), (ran, failed)
-    for one in found:
-        told = events(stage, one["run"], *flags)
-        assert [event["status"] for event in told if event["type"] == "run_finished"][-1:] == ["done"]
-        begun = [event["action"]["action"].get("command") for event in told if event["type"] == "action_started"]
-        assert begun.count(f"echo {one['id']} >> ledger") == 1
-        ends = [event["observation"]["kind"] for event in told if event["type"] == "action_finished"]
-        assert one["id"] in ran or "unknown" in ends, told
+def kill_workers(process: "subprocess.Popen[Any]", record: str) -> None:
+    """All of them, while one has a run that has begun: they are stopped for the look."""
+    while True:
+        assert process.poll() is None
+        victims = workers(process)
+        to_all(victims, signal.SIGSTOP)
+        if anyio.run(under_way, record):
+            return to_all(victims, signal.SIGKILL)
+        to_all(victims, signal.SIGCONT)
+
+
+def to_all(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def test_runs_are_driven_by_workers(stage: Stage) -> None:
@@ -83,11 +82,7 @@ def test_what_a_killed_worker_had_goes_on_elsewhere(stage: Stage) -> None:
     process = stage.start(*arguments)
     for count in (1, 4):
         begun(process, results, count)
-        while not (victims := workers(process)):  # between two tasks they are idle
-            assert process.poll() is None
-        for pid in victims:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_workers(process, str(stage.state / "runs.db"))
     assert process.wait(PATIENCE_S) == 0, process.stderr and process.stderr.read()
     check_once(stage)
     assert any(one["resumed"] for one in lines(stage))
@@ -126,14 +121,6 @@ def test_ctrl_c_begins_nothing_more_and_then_stops_and_saves(stage: Stage) -> No
     assert not [pid for pid, began in cluster if began == start_time(pid, zombies=False)]
     assert stage.call(*arguments).status == 0
     check_once(stage)
-
-
-async def under_way(record: str) -> int:
-    """How many runs have begun and not ended."""
-    store = open_store(record)
-    found = [one for one in await store.runs() if one.status == "running" and one.turns]
-    await store.close()
-    return len(found)
 
 
 @dataclass

@@ -22,8 +22,8 @@ import pytest
 from stockade.store.opening import open_store
 from stockade.testing import say
 from tests.cli.conftest import DONE, PATIENCE_S, Stage
-from tests.fleet.test_batch import begun, lines, tasks
-from tests.fleet.test_ray import Nodes, events, two_nodes
+from tests.fleet.test_batch import begun, events, lines, tasks
+from tests.fleet.test_ray import Nodes, two_nodes
 from tests.support.scale import scaled
 
 ALL = scaled(8)
