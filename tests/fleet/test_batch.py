@@ -64,6 +64,26 @@ def test_outcomes_are_kept_apart_and_nothing_is_done_twice(stage: Stage) -> None
     assert "1 of 3, 33.3 % (6.1 to 79.2 at 95 %)" in table.out
 
 
+def test_a_layer_that_is_damaged_ends_no_other_run(stage: Stage) -> None:
+    hook = stage.tmp_path / "hook.py"
+    hook.write_text(
+        "import json, pathlib, sys\nasked = json.load(sys.stdin)\n"
+        f"if asked['task'] == 'bad':\n    runs = pathlib.Path({str(stage.state / 'runs')!r})\n"
+        "    next(runs.glob(f\"{asked['run']}/*/layer.json\")).write_text('x')\n"
+    )
+    config = stage.home / ".config" / "stockade" / "config.toml"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(f'[[hooks]]\nname = "h"\non = "before_finish"\ncommand = ["{sys.executable}", "{hook}"]\n')
+    path = tasks(stage, *({"id": one, "task": one, "folder": "demo"} for one in ("bad", "good")))
+    ended = stage.call("batch", "run", str(path), "--model", stage.script(COUNT, DONE), "--parallel", "1", "--apply")
+    assert ended.status == 0, ended.err
+    assert outcomes(stage) == {"bad": "solved", "good": "solved"}
+    kept = {one["id"]: one["kept"] for one in lines(stage)}
+    assert "layer.json" in kept["bad"], kept
+    assert kept["good"] == ""
+    assert (stage.demo / "count.txt").read_text() == "3\n"
+
+
 def test_nothing_starts_where_a_line_is_wrong(stage: Stage) -> None:
     path = tasks(stage, {"id": "a", "task": "t"}, {"id": "a", "task": "t"})
     ended = stage.call("batch", "run", str(path), "--model", stage.script(DONE))

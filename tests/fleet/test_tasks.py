@@ -51,6 +51,12 @@ def test_a_line_that_is_no_json(tmp_path: Path) -> None:
         read(tmp_path / "t.jsonl")
 
 
+def test_a_line_that_is_nested_too_deeply_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"id": "a", "task": ' + "[" * 100_000)
+    with pytest.raises(UsageError, match="line 1: this is no JSON"):
+        read(tmp_path / "t.jsonl")
+
+
 def test_paths_are_those_of_the_file_and_limits_those_of_the_task(tmp_path: Path) -> None:
     (tmp_path / "repo").mkdir()
     (tmp_path / "x").touch()
@@ -91,6 +97,19 @@ def test_csv_and_a_folder_of_task_folders(tmp_path: Path) -> None:
     assert (one.task.id, one.spec.task, one.spec.check) == ("a", "do it", ("true",))
     assert one.spec.folder == (f"{tmp_path}/tasks/a/folder",)
     assert default_results(tmp_path / "tasks").name == "tasks.results.jsonl"
+
+
+@pytest.mark.parametrize("task", ["x" * 200_000, "one\u2028two\x0bthree", "one\ntwo"], ids=["long", "marks", "lines"])
+def test_a_csv_of_a_spreadsheet(tmp_path: Path, task: str) -> None:
+    """It begins with a mark of its encoding, and a cell may hold anything."""
+    (tmp_path / "t.csv").write_bytes(f'id,task\r\na,"{task}"\r\nb,{task.splitlines()[0]}\r\n'.encode("utf-8-sig"))
+    assert [one.task.task for one in read(tmp_path / "t.csv")] == [task, task.splitlines()[0]]
+
+
+def test_a_csv_with_a_column_that_another_is_a_part_of(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,task,limits,limits.timeout\na,t,x,30\n")
+    with pytest.raises(UsageError, match="line 2: limits: "):
+        read(tmp_path / "t.csv")
 
 
 def attempt(name: str, outcome: Any, epoch: int = 1, seconds: float = 1.0) -> Attempt:

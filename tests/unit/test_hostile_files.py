@@ -6,16 +6,24 @@ from pathlib import Path
 import anyio
 import pytest
 
+from stockade.answers.output_schema import read_schema
 from stockade.bots.file import read_bot
 from stockade.cli.run import read_task
 from stockade.cli.trust import command as trust_command
 from stockade.core.errors import StockadeError
-from stockade.models.pricing import price_of
+from stockade.fleet.results import read_results
+from stockade.fleet.tasks import Selection, read_tasks
+from stockade.models.pricing import parse_prices, price_of
 from stockade.models.scripted import ScriptedModel
 from stockade.paths import open_regular, read_regular, read_toml
+from stockade.plugins.wasm.policy import read_policy
+from stockade.runtime.models import read_grammar
 from stockade.runtime.settings import load
+from stockade.runtime.spec import RunSpec
+from stockade.runtime.user_config import write_setting
 from stockade.tools.mcp.config import read_config
 from stockade.tools.tool_files import read_tool
+from stockade_sandbox.toolchains import find
 
 HOSTILE = {
     "empty": b"",
@@ -68,6 +76,7 @@ async def _script(path: Path) -> None:
         pass
 
 
+VERSION_FILES = ("package.json", "mise.toml", "rust-toolchain.toml", "go.mod", ".tool-versions")
 READERS: dict[str, Callable[[Path], object]] = {
     "settings": lambda path: load({}, {}, path.parent, path),
     "bot": read_bot,
@@ -76,7 +85,28 @@ READERS: dict[str, Callable[[Path], object]] = {
     "mcp": lambda path: read_config(path, {}, {}),
     "prices": lambda path: price_of("openai/x", path),
     "task": lambda path: read_task(f"@{path}"),
+    "tasks.jsonl": lambda path: read_tasks(path, RunSpec(), Selection()),
+    "tasks.csv": lambda path: read_tasks(path.rename(path.with_suffix(".csv")), RunSpec(), Selection()),
+    "task folder": lambda path: read_tasks(_in_a_folder(path, "task.json"), RunSpec(), Selection()),
+    "task words": lambda path: read_tasks(_in_a_folder(path, "task.md"), RunSpec(), Selection()),
+    "results": read_results,
+    "schema": lambda path: read_schema(str(path)),
+    "grammar": lambda path: read_grammar(str(path), "llama-server", "json"),
+    "wasm.toml": read_policy,
+    "wasm.yaml": lambda path: read_policy(path.rename(path.with_suffix(".yaml"))),
+    "new prices": lambda path: parse_prices(path.read_bytes(), "hostile", "2026-11-29"),
+    "written setting": lambda path: write_setting("model", "scripted/x.jsonl", path),
+    "version files": lambda path: find(_in_a_folder(path, *VERSION_FILES).joinpath("one"), {}, path.parent),
 }
+
+
+def _in_a_folder(path: Path, *names: str) -> Path:
+    """What holds a folder with it, under each name."""
+    inner = path.parent / "outer" / "one"
+    inner.mkdir(parents=True)
+    for name in names:
+        inner.joinpath(name).write_bytes(path.read_bytes())
+    return inner.parent
 
 
 @pytest.mark.parametrize("reader", READERS)

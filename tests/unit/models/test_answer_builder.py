@@ -43,6 +43,11 @@ def test_whole_message() -> None:
     assert (answer.content, answer.finish_reason, answer.model) == ("hi", "length", "m")
 
 
+def test_arguments_that_are_nested_too_deeply_are_text_as_others() -> None:
+    deep = "[" * 100_000
+    assert calls_of(call("sh", deep, id="a"), call("sh", deep)) == [("a", "sh", deep + deep)]
+
+
 def test_parallel_calls_by_index() -> None:
     assert calls_of(
         call("sh", "", index=0, id="a"), call("ls", "", index=1, id="b"),

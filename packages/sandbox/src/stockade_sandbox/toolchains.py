@@ -356,7 +356,7 @@ def _text(path: Path) -> str:
 def _toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return {}
 
 
@@ -400,7 +400,7 @@ def _of_json(language: str, text: str) -> Iterator[tuple[str, str]]:
     """package.json's `volta.node`, and what volta itself keeps as `node.runtime`."""
     try:
         given = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     for outer, inner in (("volta", language), (language, "runtime")):
         found = given.get(outer) if isinstance(given, dict) else None

@@ -58,12 +58,12 @@ class StockadeConfig(BaseModel):
             return cls.model_validate(tomllib.loads(path.read_text()))
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}", 'give sandbox=("stockade", "FILE.toml")') from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise UsageError(f"{path} is no TOML: {error}", "see docs/integrations/inspect_ai.md") from None
         except ValidationError as error:
             first = error.errors()[0]
             what = f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
             raise UsageError(what, "see docs/integrations/inspect_ai.md") from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path} is no TOML: {error}", "see docs/integrations/inspect_ai.md") from None
 
     def made(self) -> Policy:
         """With absolute paths. UsageError for short keys beside a policy."""

@@ -253,9 +253,12 @@ class Runner:
         finished = await self._driven(running)
         applied, kept = tuple[str, ...](), ""
         with anyio.CancelScope(shield=True):
-            if finished.status == "done" or self.plan.discard:
-                applied, kept = await self._decide(running)
-            await to_thread.run_sync(_tidy, running.run_id, (await self._facts(running.run_id)).layers)
+            try:
+                if finished.status == "done" or self.plan.discard:
+                    applied, kept = await self._decide(running)
+                await to_thread.run_sync(_tidy, running.run_id, (await self._facts(running.run_id)).layers)
+            except (SandboxFailed, UsageError) as error:  # of its layers; the other runs have theirs
+                kept = kept or str(error)
         return self._line(running, finished, applied, kept)
 
     async def _driven(self, running: Running) -> RunFinished:

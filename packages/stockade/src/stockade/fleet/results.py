@@ -6,10 +6,10 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import ValidationError
 
@@ -34,6 +34,7 @@ _OF_REASONS: Mapping[str, Outcome] = {
     "user": "cancelled",
 }  # fmt: skip
 _JOURNAL = ".journal"
+Row = TypeVar("Row", bound=Data)
 
 
 def outcome_of(finished: RunFinished) -> Outcome:
@@ -77,7 +78,7 @@ class Attempt(Data):
     resumed: bool = False
     applied: tuple[str, ...] = ()
     kept: str = ""
-    """Why changes were not applied that should have been."""
+    """Why changes were not applied that should have been, or its layers not removed."""
     model: str = ""
     candidates: tuple[Tried, ...] = ()
     tags: tuple[str, ...] = ()
@@ -109,12 +110,31 @@ def _is_results(path: Path) -> bool:
 
 def read_results(path: Path) -> list[Attempt]:
     """In the order of writing. A last line that a kill cut off is none."""
-    found = list[Attempt]()
+    return _read(path, Attempt, "results")
+
+
+class Noted(Data):
+    """A line of the journal: a run that was begun, or `driver`, the process that drives from here on, its id and start
+    time; None is a server.
+    """
+
+    id: str = ""
+    epoch: int = 1
+    hash: str = ""
+    run: str = ""
+    driver: tuple[int, int] | None = None
+    at: float = 0.0
+
+
+def _read(path: Path, kind: type[Row], what: str) -> list[Row]:
+    found = list[Row]()
     for number, line in enumerate(_whole_lines(path), 1):
         try:
-            found.append(Attempt.model_validate_json(line))
+            found.append(kind.model_validate_json(line))
         except ValidationError:
-            raise StoreFailed(f"{path}, line {number} is no line of results", "name another by --results") from None
+            raise StoreFailed(
+                f"{path}, line {number} is no line of {what}", "name other results by --results"
+            ) from None
     return found
 
 
@@ -150,7 +170,7 @@ def driver_of(path: Path) -> Driver | None:
             return None
     finally:
         os.close(descriptor)
-    drivers = [row["driver"] for row in map(json.loads, _whole_lines(journal)) if "driver" in row]
+    drivers = [row.driver for row in _read(journal, Noted, "a journal") if not row.run]
     if not drivers:
         return None
     if drivers[-1] is None:
@@ -192,9 +212,9 @@ class Results:
         for one in attempts:
             self._note(one)
             over.update(() if one.outcome == "cancelled" else (one.run,))
-        for row in map(json.loads, _whole_lines(_journal(path))):
-            if "run" in row and row["run"] not in over:
-                self._begun[row["id"], row["epoch"], row["hash"]] = row["run"]
+        for row in _read(_journal(path), Noted, "a journal"):
+            if row.run and row.run not in over:
+                self._begun[row.id, row.epoch, row.hash] = row.run
 
     def of(self, items: Iterable[Item]) -> list[Attempt]:
         """All attempts at these very tasks with these very settings, in order, read again."""
@@ -233,10 +253,15 @@ class Results:
 
 
 def _append(descriptor: int, row: Mapping[str, Any]) -> None:
+    """Whole, or not at all. StoreFailed."""
+    end, rest = os.lseek(descriptor, 0, os.SEEK_END), f"{json.dumps(row)}\n".encode()
     try:
-        os.write(descriptor, f"{json.dumps(row)}\n".encode())
+        while rest:  # a disk that gets full takes a part
+            rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
     except OSError as error:
+        with suppress(OSError):
+            os.ftruncate(descriptor, end)
         raise StoreFailed(f"the results cannot be written: {error.strerror}") from None
 
 

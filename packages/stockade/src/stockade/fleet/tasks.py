@@ -5,6 +5,7 @@ of them starts.
 import csv
 import fnmatch
 import hashlib
+import io
 import json
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -122,19 +123,22 @@ def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not line.strip():
             continue
         place = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UsageError(f"{place}: this is no JSON: {error}", "one JSON object a line") from None
-        if not isinstance(row, dict):
-            raise UsageError(f"{place}: this is no JSON object", 'a line is {"id": "one", "task": "..."}')
-        yield place, row
+        yield place, _object(place, line)
+
+
+def _object(place: str, text: str) -> dict[str, Any]:
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{place}: this is no JSON: {error}", "one JSON object a line") from None
+    if not isinstance(row, dict):
+        raise UsageError(f"{place}: this is no JSON object", 'a line is {"id": "one", "task": "..."}')
+    return row
 
 
 def _text(path: Path) -> str:
     try:
-        data = read_regular(path, MAX_FILE_BYTES)
-        return data.decode()
+        return read_regular(path, MAX_FILE_BYTES).decode("utf-8-sig")  # a spreadsheet's CSV begins with the mark
     except OSError as error:
         raise UsageError(f"the tasks {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
@@ -143,7 +147,8 @@ def _text(path: Path) -> str:
 
 def _of_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Columns are keys, `limits.max_turns` among them; an empty cell is a key that is not there."""
-    reader = csv.DictReader(_text(path).splitlines(keepends=True))
+    csv.field_size_limit(MAX_FILE_BYTES)
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""))
     for cells in reader:
         place, row = f"{path}, line {reader.line_num}", dict[str, Any]()
         if None in cells or None in cells.values():
@@ -151,8 +156,8 @@ def _of_csv(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for key, text in cells.items():
             if text:
                 outer, _, inner = key.strip().partition(".")
-                if inner:
-                    row.setdefault(outer, {})[inner] = text
+                if inner and isinstance(limits := row.setdefault(outer, {}), dict):
+                    limits[inner] = text
                 else:
                     row[outer] = text
         yield place, row
@@ -171,19 +176,8 @@ def _of_folder(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if (words := next((one / name for name in _TASK_FILES if (one / name).is_file()), None)) is not None:
             row["task"] = _text(words)
         if (one / "task.json").is_file():
-            for _, keys in _lines_of_one(one / "task.json"):
-                row |= keys
+            row |= _object(str(one / "task.json"), _text(one / "task.json"))
         yield str(one), row
-
-
-def _lines_of_one(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        row = json.loads(_text(path))
-    except ValueError as error:
-        raise UsageError(f"{path}: this is no JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise UsageError(f"{path}: this is no JSON object")
-    yield str(path), row
 
 
 def _task(place: str, row: Mapping[str, Any]) -> Task:

@@ -17,7 +17,7 @@ from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import REPEATS, ModelAnswer, ModelRequest, Reasoning, Usage
 from stockade.core.text import spoken_part
 from stockade.models.pricing import FREE, Price
-from stockade.models.replies import Refused, as_amount, as_count, as_dict, as_items, as_text
+from stockade.models.replies import Refused, as_amount, as_count, as_dict, as_items, as_text, parsed
 
 LEAST_CHARS = 1200
 """As much is said of nothing but repetition before it counts: a line of dashes or a row of zeros is none."""
@@ -142,10 +142,7 @@ class _Call:
     @property
     def whole(self) -> bool:
         """True when the arguments so far are a JSON object: a further piece cannot belong to them."""
-        try:
-            return isinstance(json.loads("".join(self.arguments)), dict)
-        except ValueError:
-            return False
+        return isinstance(parsed("".join(self.arguments)), dict)
 
     def argue(self, text: str, *, by_object: bool) -> int:
         """More of the arguments, or all of them anew where they come as an object; by how much they grew."""

@@ -157,7 +157,7 @@ def _written(entry: str) -> Any:
     """An entry that was none, as it was."""
     try:
         return json.loads(entry)
-    except ValueError:
+    except (ValueError, RecursionError):
         return entry
 
 

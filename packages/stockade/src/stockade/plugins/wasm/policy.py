@@ -168,14 +168,14 @@ def read_policy(path: Path) -> ToolPolicy:
     if len(data) > MAX_POLICY_BYTES:
         raise UsageError(f"{path} is larger than {MAX_POLICY_BYTES} bytes: this is no policy")
     try:
-        values = _parsed(path, data.decode())
+        values = _clean(_parsed(path, data.decode()))
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         line = str(error).strip().splitlines() or ["it holds nothing"]
         raise UsageError(f"{path} cannot be understood: {line[0]}") from None
     if not isinstance(values, Mapping):
         raise UsageError(f"{path} holds no keys", "see docs/wasm.md for what a policy looks like")
     try:
-        return ToolPolicy.model_validate(_as_lists(values), strict=False)
+        return ToolPolicy.model_validate(values, strict=False)
     except ValidationError as error:
         raise UsageError(f"{path}: {wrong_words(error)}", "see docs/wasm.md for the keys") from None
 

@@ -271,7 +271,7 @@ def main(job_file: str, report_file: str, skipped: str = "") -> int:
     os.unlink(part)
     try:
         found = json.loads(said) if said else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         found = {}
     if not isinstance(found, dict) or found.pop("token", None) != token:
         found = {}
