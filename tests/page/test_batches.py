@@ -1,6 +1,7 @@
 """The batches of the machine on the page and in the API, one of them as it goes on."""
 
 import json
+import resource
 import subprocess
 import sys
 import time
@@ -71,6 +72,29 @@ def test_one_is_watched_to_its_end(own: Stage, browser: Browser) -> None:
 def test_they_are_no_tokens(stage: Stage, scope: Any) -> None:
     with stage.client(stage.token(f"bob-{scope}", scope)) as bob:
         assert [bob.get(path).status_code for path in ("/v1/batches", "/v1/batches/0123456789ab")] == [403, 403]
+
+
+def test_a_full_disk_ends_no_server_and_the_batch_goes_on_with_the_next(own: Stage) -> None:
+    server = own.serve()
+    wait = say("shell", command="sleep 1; wc -l < data.csv > count.txt")
+    model = own.script("wait", wait, DONE)
+    rows = [{"id": f"t{number}", "task": "t", "folder": ".", "model": model} for number in range(4)]
+    token = own.token("ann")
+    with own.client(token) as ann:
+        line = ann.post("/v1/batches", json={"tasks": rows, "parallel": 2}).raise_for_status().json()
+        at = f"/v1/batches/{line['id']}"
+        before = resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        while ann.get(at).json()["running"]:
+            time.sleep(0.1)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, before)
+        assert ann.get(at).json()["done"] == 0
+        assert server.poll() is None
+    killed(own)
+    own.serve("--resume-on-start")
+    with own.client(token) as ann:
+        while ann.get(at).json()["done"] < 4:
+            time.sleep(0.1)
+        assert {one["outcome"] for one in ann.get(at).json()["attempts"]} == {"solved"}
 
 
 def test_one_is_asked_for_stopped_and_gone_on_with(own: Stage, browser: Browser) -> None:

@@ -4,7 +4,7 @@ import json
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from rich.status import Status
 
 from stockade.cli import flags
 from stockade.cli.ui.console import Column, draw_table, moves_cursor, progress, results, write_line
-from stockade.cli.ui.failures import INTERRUPTED, say, unwrap_exception_group
+from stockade.cli.ui.failures import INTERRUPTED, say
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.safe import moment, one_line, some
 from stockade.core.errors import StoreFailed, UsageError
@@ -237,15 +237,8 @@ async def _drive(runner: Runner, view: _View, interrupt: Interrupt) -> None:
         say(f"nothing more is begun; {some(len(runner.running), 'task')} to its end", "Ctrl-C again stops and saves")
 
     interrupt.pause = no_more
-    try:
-        with interrupt.cancelling(runner.stop):
-            if view.status is None:
-                await runner.run()
-            else:
-                with view.status:
-                    await runner.run()
-    except BaseExceptionGroup as error:
-        raise unwrap_exception_group(error) from None
+    with interrupt.cancelling(runner.stop), view.status or nullcontext():
+        await runner.run()
 
 
 def _end(runner: Runner, view: _View, interrupt: Interrupt) -> int:

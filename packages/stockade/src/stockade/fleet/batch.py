@@ -58,6 +58,7 @@ from stockade.runtime import factory, records, sandboxes
 from stockade.runtime.resume import spec_of as spec_again
 from stockade.runtime.spec import Objects, spec_of
 from stockade_sandbox.results import FolderLayer
+from stockade_sandbox.stoppable import unwrap_exception_group
 
 _BACKOFF_S, _BACKOFF_MAX_S = 1.0, 60.0
 _BYTES_A_RUN = 256 << 20
@@ -165,13 +166,13 @@ class Runner:
         self._heard(None)
 
     async def run(self) -> None:
-        """Until all are done or it has `ended`."""
+        """Until all are done or it has `ended`. StoreFailed where the record or the results cannot be written."""
         for waiting in self.waiting:
             if (run_id := self.results.begun(waiting.item)) is not None:
                 self._note_cost(run_id, _cost_of(await self._history(run_id)))
         deadline = anyio.current_time() + self.plan.deadline if self.plan.deadline else math.inf
         with anyio.CancelScope(deadline=deadline) as self._scope:
-            async with anyio.create_task_group() as group:
+            async with unwrap_exception_group(), anyio.create_task_group() as group:
                 while (self.waiting or self.running) and not self.ended:  # what runs may have to be tried again
                     self._news = anyio.Event()
                     next_one, pause_s = self._next()

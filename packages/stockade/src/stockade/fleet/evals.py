@@ -1,5 +1,6 @@
 """Evaluation sets as files of tasks for a batch: `DIR/SET/tasks.jsonl`, with a folder for each task that has one."""
 
+import hashlib
 import json
 import os
 import random
@@ -20,6 +21,7 @@ from stockade_sandbox import Sandbox
 GROUP: registry.Group = "stockade.evals"
 RESULTS = ".results.jsonl"
 _PREPARE_S = 120.0
+_MAX_NAME = 100
 _SAFE = re.compile(r"[^\w.-]+")
 
 
@@ -51,7 +53,7 @@ def write_tasks(name: str, seed: int, limit: int | None, into: Path) -> Written:
     for task in tasks:
         if len(rows) == limit:
             break
-        folder = place / "folders" / _SAFE.sub("_", task.id).lstrip(".")
+        folder = place / "folders" / _folder_name(task.id)
         if task.prepare is not None and (why := _prepared(task, folder)):
             left_out[task.id] = why
             continue
@@ -62,6 +64,12 @@ def write_tasks(name: str, seed: int, limit: int | None, into: Path) -> Written:
     path = place / f"tasks-seed{seed}{f'-{limit}' if limit else ''}.jsonl"
     write_whole(path, "".join(f"{json.dumps(row)}\n" for row in rows))
     return Written(path, left_out)
+
+
+def _folder_name(task_id: str) -> str:
+    """Of one task alone, also where ids differ in what no name of a folder may have."""
+    name = _SAFE.sub("_", task_id).lstrip(".")[:_MAX_NAME]
+    return name if name == task_id else f"{name}-{hashlib.sha256(task_id.encode()).hexdigest()[:8]}"
 
 
 def _prepared(task: EvalTask, folder: Path) -> str:

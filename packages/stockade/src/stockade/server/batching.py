@@ -99,12 +99,12 @@ class Batches:
             task_status.started(batch)
             try:
                 await runner.run()
-            except StockadeError as error:  # of one batch; the server goes on
+                if runner.ended != SERVER_STOPPED:
+                    (place / _REQUEST).unlink()
+            except (StockadeError, OSError) as error:  # of one batch; the server goes on, and the next one with it
                 say(f"batch {batch}: {error}")
             finally:
                 del self._running[batch]
-            if runner.ended != SERVER_STOPPED:
-                (place / _REQUEST).unlink()
 
     def _rows(self, asked: NewBatch) -> list[dict[str, Any]]:
         """With folders as the server has them."""
