@@ -9,6 +9,7 @@ import select
 import socket
 import ssl
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -93,6 +94,14 @@ def test_tokens_are_kept_as_hashes_for_this_user_alone(stage: Stage) -> None:
     assert token.rpartition("_")[2] not in text
     assert stat.S_IMODE(os.stat(stage.tokens.path).st_mode) == 0o600
     assert all(re.fullmatch("[0-9a-f]{64}", one["sha256"]) for one in json.loads(text))
+
+
+def test_a_token_for_which_there_is_no_room_is_said_to_be_none(own: Stage) -> None:
+    command = ["prlimit", "--fsize=0", *own.command("token", "new", "ann")]
+    done = subprocess.run(command, env=own.environment(), capture_output=True, text=True, cwd=own.demo, check=False)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "tokens.json cannot be written: File too large" in done.stderr
+    assert own.tokens.all() == []
 
 
 def test_a_token_is_made_listed_and_removed_by_the_command(own: Stage) -> None:

@@ -257,8 +257,9 @@ def check_space(needed: int, where: Path, folder: Path) -> None:
     """UsageError when a copy of `needed` bytes would not fit."""
     free = shutil.disk_usage(where).free
     if needed + _RESERVE > free:
+        wanted, stays = -(-(needed + _RESERVE) >> 20), _RESERVE >> 20
         raise UsageError(
-            f"a copy of {folder} needs {needed >> 20} MiB and {where} has {free >> 20} MiB free",
+            f"a copy of {folder} needs {wanted} MiB ({stays} of them stay free) and {where} has {free >> 20}",
             "free some space, or give a smaller folder",
         )
 

@@ -262,7 +262,7 @@ def _append(descriptor: int, row: Mapping[str, Any]) -> None:
     except OSError as error:
         with suppress(OSError):
             os.ftruncate(descriptor, end)
-        raise StoreFailed(f"the results cannot be written: {error.strerror}") from None
+        raise StoreFailed(f"the results cannot be written: {error.strerror}", "stockade batch run goes on") from None
 
 
 @contextmanager

@@ -8,7 +8,6 @@ A run belongs to the token that began it: `owner` in the options of its first ev
 
 import hashlib
 import hmac
-import os
 import secrets
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from typing import Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from stockade.core.data import Data
-from stockade.core.errors import UsageError
+from stockade.core.errors import StoreFailed, UsageError
 from stockade.paths import read_bounded, state_dir, write_whole
 from stockade_sandbox.locks import lock, open_lock
 
@@ -163,15 +162,16 @@ class Tokens:
 
     @contextmanager
     def _writing(self) -> Iterator[list[Token]]:
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        held = open_lock(self.path.with_name("lock"))
+        """StoreFailed where they cannot be written."""
         try:
-            lock(held)
-            known = self.all()
-            yield known
-            write_whole(self.path, _FILE.dump_json(known, indent=1), private=True)
-        finally:
-            os.close(held)
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with open(open_lock(self.path.with_name("lock")), "rb") as held:
+                lock(held.fileno())
+                known = self.all()
+                yield known
+                write_whole(self.path, _FILE.dump_json(known, indent=1), private=True)
+        except OSError as error:
+            raise StoreFailed(f"the tokens {self.path} cannot be written: {error.strerror}") from None
 
 
 def _hash(text: str) -> str:
