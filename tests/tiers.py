@@ -65,6 +65,7 @@ SLOW = (
     "tests/cli/test_models_together.py",
     "tests/cli/test_network.py",
     "tests/cli/test_output_schema.py::test_where_it_never_fits",
+    "tests/cli/test_odd_values.py",
     "tests/cli/test_outside.py",
     "tests/cli/test_plan.py",
     "tests/cli/test_plan_exits.py",

@@ -1,6 +1,8 @@
 """Flag over variable over project file over user file; mistakes are named with their place."""
 
 import hashlib
+import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,15 @@ from hypothesis import settings as tried
 from hypothesis import strategies as st
 
 from stockade import paths as trusting
+from stockade.bots.file import read_bot
 from stockade.cli import begin
 from stockade.core.errors import UsageError
-from stockade.core.settings import RunSettings, fields
+from stockade.core.settings import FrontSettings, RunSettings, fields
 from stockade.runtime import settings
+from stockade.runtime.policy import make_policy
 from stockade.runtime.settings import load
 from stockade.runtime.sources import config_file, plain_settings
-from stockade.runtime.spec import HookCommand, RunSpec
+from stockade.runtime.spec import HookCommand, RunSpec, spec_of
 
 
 @pytest.fixture(autouse=True)
@@ -316,6 +320,28 @@ def test_the_servers_of_a_folder_are_read_once_trusted(tmp_path: Path) -> None:
     assert loaded(tmp_path, {"folder": (str(folder),), "mcp": ("a.json",)}).options.mcp == ("a.json", str(path))
     path.write_text('{"mcpServers": {"evil": {"command": "x"}}}')
     assert loaded(tmp_path, {"folder": (str(folder),)}).options.mcp == ()
+
+
+ODD = ('""', '"x"', "-1", "0", "1", "9" * 20, "nan", "inf", "-inf", "1e400", "true", "[]", '["x"]', "[[1]]", "{a=1}",
+       '"::"', '"a\\u0000b"', '"\\u202e"', '"[::1]:99999"', '"/dev/null"', f'"{"9" * 20}G"', f'"{"9" * 400}"', '"a=b"',
+       '"="', "1979-05-27", f'"{"a" * 5000}"')  # fmt: skip
+
+
+@pytest.mark.parametrize("key", [*fields(RunSettings), *fields(FrontSettings)])
+def test_no_value_of_a_setting_breaks(tmp_path: Path, key: str) -> None:
+    """Wherever it is set, and in the policy that is made of it: taken, or refused as a UsageError."""
+    for value in ODD:
+        path = made(tmp_path, "config.toml", f'prompt = "x"\n{key} = {value}\n')
+        variable = {f"STOCKADE_{key.upper()}": value.strip('"').replace("\\u0000", "")}
+        with suppress(UsageError):
+            read_bot(path)
+        path = made(tmp_path, "config.toml", f"{key} = {value}\n")
+        with suppress(UsageError):
+            make_policy(loaded(tmp_path).options, "overlay")
+        with suppress(UsageError):
+            make_policy(load({}, variable, tmp_path, tmp_path / "none").options, "overlay")
+        with suppress(UsageError):
+            make_policy(spec_of(tomllib.loads(path.read_text())), "overlay")
 
 
 def test_flag_key_variable_and_schema_come_from_one_definition(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """The data at the bottom: sizes, budgets, events to and from JSON, output that is not text."""
 
+import math
 import re
 import shlex
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,7 +20,7 @@ from stockade.core.budget import Budget, Spent, exhausted, seconds_left
 from stockade.core.errors import to_install
 from stockade.core.events import ActionStarted, RunFinished, from_json, to_json
 from stockade.core.messages import Usage
-from stockade_sandbox.policy import FolderRule, Policy, parse_size
+from stockade_sandbox.policy import FolderRule, Limits, Policy, parse_size
 from stockade_sandbox.results import Chunk, CommandOutput
 
 ROOT = Path(__file__).parents[3]
@@ -30,6 +32,19 @@ ROOT = Path(__file__).parents[3]
 )
 def test_sizes(text: str, size: int) -> None:
     assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["9" * 20, "9" * 400, "4194305T"])
+def test_what_is_more_than_any_machine_has(text: str) -> None:
+    with pytest.raises(ValueError, match="more than any machine has"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("name", ["cpus", "command_timeout_s", "disk_bytes", "processes"])
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, 2**63])
+def test_what_is_no_limit(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be at least 0"):
+        Limits(**{name: value})
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1X", "1e9", "lots"])

@@ -23,6 +23,7 @@ STRICT = {"extra": "forbid"}
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 LEAST_OUTPUT = 256
+_MOST = 2**62
 LEAST_MEMORY, LEAST_PROCESSES = 8 * MIB, 8
 """A sandbox of bubblewrap starts with less, but a pipe of programs or Python does not: 6 MiB and 8, tried 2026-11."""
 PROXY_PORT = 3128
@@ -51,10 +52,12 @@ def parse_size(text: str) -> int:
     found = _SIZE.match(text.strip())
     if not found:
         raise ValueError(f"not a size: {text!r} (write 512M or 2G)")
-    size = int(float(found[1]) * 1024 ** ("kmgt".index(found[2].lower()) + 1 if found[2] else 0))
-    if not size and float(found[1]):
+    size = float(found[1]) * 1024 ** ("kmgt".index(found[2].lower()) + 1 if found[2] else 0)
+    if size > _MOST:
+        raise ValueError(f"{text[:30]!r} is more than any machine has")
+    if 0 < size < 1:
         raise ValueError(f"{text!r} is less than a byte (write 512M or 2G)")
-    return size
+    return int(size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,8 +299,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < (least := LEAST_OUTPUT if name == "output_bytes" else 0):
-                raise ValueError(f"{name} must be at least {least}")
+            if not (least := LEAST_OUTPUT if name == "output_bytes" else 0) <= getattr(self, name) <= _MOST:
+                raise ValueError(f"{name} must be at least {least}, and at most 2 ** 62")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ def chat(task: str | None, *, go_on: bool, **values: Any) -> int:
 @click.option("--example", multiple=True, metavar="TEXT", help='A worked example: "f(2) == 4", or a doctest.')
 @click.option("--repairs", type=int, metavar="N", help="Repairs of a program before it is written anew; 3.")
 @click.option("--fresh-starts", type=int, metavar="N", help="How often it may be written anew; 1.")
-@click.option("--attempt-timeout", type=float, metavar="S", help="Seconds for one run of a program; 10.")
+@click.option("--attempt-timeout", type=flags.Number(0), metavar="S", help="Seconds for one run of a program; 10.")
 @click.option("--stdin", metavar="TEXT|@FILE", help="What the program reads from its standard input; empty if not.")
 @click.option("--output", metavar="NAME", help="Its file in the folder; solution.py.")
 @CONTINUE

@@ -4,6 +4,7 @@ A flag has the name of its TOML key; what was not given is None.
 """
 
 import logging
+import math
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +33,16 @@ def _redacted(_: click.Context, __: click.Parameter, names: tuple[str, ...]) -> 
 def _given(_: click.Context, __: click.Parameter, variables: tuple[str, ...]) -> tuple[str, ...]:
     hide_named(given=variables)
     return variables
+
+
+class Number(click.FloatRange):
+    """Within the range; what is none, and infinity, are refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = float(super().convert(value, param, ctx))
+        if not math.isfinite(found):
+            self.fail(f"{value!r} is not a valid float.", param, ctx)
+        return found
 
 
 _COMPLETED = frozenset({"bot", "model", "smart_model", "fast_model", "fallback"})

@@ -33,7 +33,7 @@ _SHOWN_CHARS = 200
 
 @click.command("replay", short_help="Show a run again at its own speed, or repeat it and compare.")
 @flags.run(default="last")
-@click.option("--speed", type=float, default=1.0, metavar="X", help="Times as fast; 0 does not wait at all.")
+@click.option("--speed", type=flags.Number(0), default=1.0, metavar="X", help="Times as fast; 0 does not wait at all.")
 @click.option(
     "--verify", "again", is_flag=True, help="Repeat every action in a new sandbox; name the first difference."
 )

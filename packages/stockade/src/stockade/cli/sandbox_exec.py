@@ -31,7 +31,7 @@ SANDBOX_FAILED = 125
 
 @click.command("exec", cls=Passing, short_help="Run one program; its output and exit status are passed on.")
 @click.argument("argv", nargs=-1, metavar="-- CMD ...", type=click.UNPROCESSED)
-@click.option("--timeout", type=click.FloatRange(min=0), default=None, metavar="S", help="Seconds; 0 is unlimited.")
+@click.option("--timeout", type=flags.Number(0), default=None, metavar="S", help="Seconds; 0 is unlimited.")
 @click.option("--raw", is_flag=True, help="To a terminal too as it is; else what it would obey is spelled out.")
 @click.option("-t", "terminal", is_flag=True, help="On a terminal of its own, with your keys; implies --raw.")
 @click.option("--jsonl", is_flag=True, help="Instead of CMD: commands for one shell as JSON lines.")

@@ -97,7 +97,7 @@ def token() -> None:
 @click.argument("name")
 @click.option("--scope", "scopes", multiple=True, type=click.Choice(SCOPES), help="What it may do; else all but admin.")
 @click.option("--runs", "at_once", default=4, type=click.IntRange(1, 10_000), metavar="N", help="Runs at once; 4.")
-@click.option("--max-cost", type=click.FloatRange(0), metavar="USD", help="What all its runs may cost together.")
+@click.option("--max-cost", type=flags.Number(0), metavar="USD", help="What all its runs may cost together.")
 def new(name: str, scopes: tuple[Literal["read", "run", "approve", "admin"], ...], **bounds: Any) -> int:
     """Make a token called NAME. It is printed, and nobody can be told it again.
 

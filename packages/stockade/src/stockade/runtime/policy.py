@@ -108,7 +108,7 @@ def _authorities(files: tuple[str, ...]) -> tuple[str, ...]:
 def _copy_rule(text: str) -> CopyRule:
     host, _, inside = text.partition(":")
     path = Path(host).expanduser().absolute()
-    if not path.exists():
+    if not os.path.exists(path):
         raise UsageError(f"--copy {host}: there is no such file or folder")
     return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")
 
@@ -119,7 +119,10 @@ def _limits(spec: RunSettings) -> Limits:
         limits[name] = None if text is None else parse_size(text)
     if limits["disk_bytes"] is not None:
         limits["file_bytes"] = limits["disk_bytes"] // 2
-    return Limits(**{name: value for name, value in limits.items() if value is not None})
+    try:
+        return Limits(**{name: value for name, value in limits.items() if value is not None})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def environment_of(spec: RunSettings) -> dict[str, str]:

@@ -2,6 +2,7 @@
 the checks nor the merging of settings.py, whose import costs more than a sandbox.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -84,7 +85,7 @@ def _is_plain(key: str, value: Any) -> bool:
         return value.isprintable() and _passes(key, value)
     bounds = field.setting
     least = LEAST_PROCESSES if key == "processes" and value else bounds.ge
-    within = (least is None or value >= least) and (bounds.gt is None or value > bounds.gt)
+    within = math.isfinite(value) and (least is None or value >= least) and (bounds.gt is None or value > bounds.gt)
     return within and (bounds.le is None or value <= bounds.le)
 
 

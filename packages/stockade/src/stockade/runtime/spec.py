@@ -102,7 +102,9 @@ class NotOneOf(ValueError):
         self.hint = did_you_mean(value, choices)
 
 
-class RunSpec(RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed=True, alias_generator=key_of):
+class RunSpec(
+    RunSettings, SamplingOptions, LoadOptions, arbitrary_types_allowed=True, alias_generator=key_of, allow_inf_nan=False
+):
     """What a run is: its task, all that may be set (core/settings.py), and what a program passes as objects."""
 
     task: str = ""

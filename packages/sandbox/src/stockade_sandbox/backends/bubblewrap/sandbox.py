@@ -153,7 +153,7 @@ class BubblewrapSandbox(AgentSandbox):
                 what = "a sandbox of an image has one user, the image's own"
                 raise PolicyNotEnforceable("user", what, "leave out user=: who is root in the image is root there")
             unpack_image(policy.rootfs, on_progress)
-        elif policy.rootfs and not Path(policy.rootfs).is_dir():
+        elif policy.rootfs is not None and not os.path.isdir(policy.rootfs):
             what = f"--image {policy.rootfs}: bubblewrap takes a root file system directory, or an image in a file"
             raise UsageError(
                 what, "give oci:DIR, docker-archive:FILE or NAME@sha256:HEX; names are for docker and podman"
