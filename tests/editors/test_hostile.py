@@ -81,6 +81,7 @@ async def raw(stand: Stand, *answers: dict[str, Any], flags: tuple[str, ...] = (
             process.kill()
             await process.wait()
     assert "bug in Stockade" not in stand.errors
+    assert "Traceback" not in stand.errors
 
 
 async def test_what_is_no_message_is_answered_and_the_next_is_read(stand: Stand) -> None:
@@ -141,6 +142,8 @@ async def test_each_wrong_request_has_its_error(stand: Stand) -> None:
             ("session/set_mode", {"sessionId": session, "modeId": "root"}, _INVALID),
             ("session/set_config_option", {"sessionId": session, "configId": "mode", "value": []}, _INVALID),
         ]
+        for odd in ("", "x", 7):
+            assert (await agent.call("initialize", protocolVersion=1, clientCapabilities=odd))["result"]
         for method, params, code in wrong:
             error = (await agent.call(method, **params))["error"]
             assert error["code"] == code, (method, params, error)

@@ -127,7 +127,9 @@ class StockadeAgent:
         client_info: Implementation | None = None,
         **kwargs: Any,
     ) -> InitializeResponse:
-        can = client_capabilities or ClientCapabilities()
+        can = client_capabilities
+        if not isinstance(can, ClientCapabilities):  # None, or the SDK's dict for what was no object
+            can = ClientCapabilities()
         self._terminal = bool((can.field_meta or {}).get("terminal_output"))
         self._forms = can.elicitation is not None and can.elicitation.form is not None
         lifecycle = SessionCapabilities(

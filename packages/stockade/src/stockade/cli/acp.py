@@ -1,5 +1,6 @@
 """`stockade acp`: a bot for editors that speak the Agent Client Protocol."""
 
+import logging
 import os
 import sys
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from stockade.cli import flags
 from stockade.cli.lazy import load
 from stockade.cli.ui.failures import INTERRUPTED, say, unwrap_exception_group
 from stockade.cli.ui.interrupt import Interrupt
+from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError, to_install
 
 
@@ -33,6 +35,8 @@ def command(**values: Any) -> int:
         say("waiting for an editor on standard input; an editor starts `stockade acp` itself", "Ctrl-D ends it")
     sink = os.dup(1)
     os.dup2(2, 1)  # whatever is printed by mistake is no message to the editor
+    if not logging.getLogger().handlers:
+        logging.getLogger().addHandler(_Said())
     interrupt = Interrupt()
 
     async def work() -> None:
@@ -48,3 +52,10 @@ def command(**values: Any) -> int:
     except BaseExceptionGroup as group:
         raise unwrap_exception_group(group) from None
     return INTERRUPTED if interrupt.pressed else 0
+
+
+class _Said(logging.Handler):
+    """What the SDK has against a message, in a line where it would print a trace."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(one_line(record.getMessage(), 200))
