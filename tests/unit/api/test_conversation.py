@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from contextlib import aclosing
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from stockade.loop.hooks import Hook
 from stockade.paths import run_dir
 from stockade.run_lock import is_locked
 from stockade.testing import ScriptedModel, say
+from stockade_sandbox.processes import descendants, start_time
 
 
 class Lines(BaseModel):
@@ -141,7 +143,11 @@ def test_a_sandbox_that_died_is_followed_by_another(folder: Path) -> None:
         assert bot._talk is not None
         up = bot._talk.live.up
         assert up is not None
-        os.kill(up[0].host_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        pid = up[0].host_pid  # type: ignore[attr-defined]
+        inside = [pid, *descendants(pid)]
+        os.kill(pid, signal.SIGKILL)
+        while any(start_time(one, zombies=False) for one in inside):  # what is inside dies a little later
+            time.sleep(0.01)
         second = bot.run("Two")
         assert (second.status, second.reason) == ("failed", "sandbox")
         assert bot._talk.live.up is None

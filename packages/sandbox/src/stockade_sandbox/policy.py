@@ -376,8 +376,11 @@ def policy_of(folder: str | Path | None, net: Sequence[str], credentials: Sequen
 
     UsageError for what is none of that. A command's output is bounded at MAX_OUTPUT.
     """
-    if isinstance(net, str):
-        raise UsageError(f"net={net!r} is one text", f"give a list: net=[{net!r}]")
+    for name, given in (("net", net), ("credentials", credentials)):
+        if isinstance(given, str):
+            raise UsageError(f"{name}={given!r} is one text", f"give a list: {name}=[{given!r}]")
+        if not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+            raise UsageError(f"{name}={given!r} is no list of texts")
     if "open" in net and len(net) > 1:
         raise UsageError("net=['open', ...] names others too", "open is every public name: give it alone")
     try:
@@ -386,8 +389,6 @@ def policy_of(folder: str | Path | None, net: Sequence[str], credentials: Sequen
         raise UsageError(f"net={net!r}: {error}") from None
     network = Network(mode="open") if "open" in net else Network(mode="allow" if net else "none", hosts=hosts)
     rules = () if folder is None else (parse_folder(str(folder), "overlay", WORKSPACE, "folder="),)
-    if isinstance(credentials, str):
-        raise UsageError(f"credentials={credentials!r} is one text", f"give a list: credentials=[{credentials!r}]")
     try:
         keys = tuple(map(parse_credential, credentials))
     except ValueError as error:

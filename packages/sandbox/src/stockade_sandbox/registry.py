@@ -34,6 +34,10 @@ def backend_named(name: str) -> Backend:
     from importlib.metadata import entry_points  # noqa: PLC0415 (11 ms, and few need it)
 
     known = {point.name: point for point in entry_points(group=GROUP)}
+    if not isinstance(name, str):
+        raise UsageError(
+            f"backend={name!r} is neither a name nor a Backend", f"choose one of {', '.join(sorted(known))}"
+        )
     if "://" in name:
         of_address: Backend = known["remote"].load()(name)
         return of_address

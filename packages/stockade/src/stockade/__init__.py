@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stockade.api.arguments import Folder
     from stockade.api.bots import (
         BossBot,
         Bot,
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
         ShellBot,
         WritingBot,
     )
-    from stockade.api.folder import Folder
     from stockade.api.results import Exchange, RunResult
     from stockade.client.blocking import Client
     from stockade.client.runs import AsyncClient
@@ -43,7 +43,7 @@ _WHERE = {
     "PlannerBot": "api.bots",
     "ReadingBot": "api.bots",
     "WritingBot": "api.bots",
-    "Folder": "api.folder",
+    "Folder": "api.arguments",
     "Sandbox": "stockade_sandbox",
     "Exchange": "api.results",
     "RunResult": "api.results",

@@ -18,7 +18,7 @@ from anyio import to_thread
 from pydantic import ValidationError
 
 from stockade.api import bots
-from stockade.api.folder import Folder
+from stockade.api.arguments import AnyTool, Folder
 from stockade.api.results import Exchange, RunResult
 from stockade.core.data import Data
 from stockade.core.errors import StockadeError, UsageError
@@ -200,7 +200,7 @@ class Bot(bots.Bot):
         model: str | Mapping[str, str] | Model = "auto",
         system_prompt: str | None = None,
         environment: Environment | Sandbox | None = None,
-        additional_tools: Sequence[bots.AnyTool] | None = None,
+        additional_tools: Sequence[AnyTool] | None = None,
         folder_to_mount: Mount | Folder | str | Path | None = None,
         *,
         bot_type: str | None = None,

@@ -16,7 +16,8 @@ from anyio import to_thread
 from anyio.from_thread import BlockingPortal
 from pydantic import TypeAdapter, ValidationError
 
-from stockade.api.bots import PERMISSIONS, Permission, in_loop
+from stockade.api.arguments import PERMISSIONS, Permission
+from stockade.api.bots import in_loop
 from stockade.api.results import RunResult, result_of
 from stockade.client.connection import Connection
 from stockade.core.errors import Conflict, ServerFailed, UsageError
