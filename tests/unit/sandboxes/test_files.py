@@ -3,10 +3,13 @@ sandbox sends in place of a folder: each first shown to get out where an archive
 """
 
 import io
+import math
 import os
 import tarfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +53,29 @@ def test_a_folder_is_listed_with_whatever_is_in_it(box: Sandbox) -> None:
     assert (link.kind, link.target) == ("symlink", "nowhere")
     assert not box.exists("all/link")
     box.remove("all", recursive=True)
+
+
+@pytest.mark.parametrize("room", [0, 1, 29, 4096])
+def test_why_it_failed_is_told_in_whatever_room(box: Sandbox, room: int) -> None:
+    box.write_file("thirty", "x" * 30)
+    with pytest.raises(FileNotFoundError):
+        box.read_file("none", max_bytes=room)
+    with pytest.raises(IsADirectoryError):
+        box.read_file("/etc", max_bytes=room)
+    if room < 30:
+        with pytest.raises(OSError, match=f"larger than {room} bytes"):
+            box.read_file("thirty", max_bytes=room)
+
+
+@pytest.mark.parametrize("odd", [math.inf, math.nan, 1.5, -1, "x"])
+def test_what_is_no_bound_ends_no_sandbox(box: Sandbox, odd: Any) -> None:
+    for call in (
+        lambda: box.read_file("a", max_bytes=odd), lambda: box.exec(["echo", "x" * 99], max_output=odd),
+        lambda: box.exec(["true"], timeout=odd), lambda: box.start(["true"], timeout=odd).__enter__(),
+    ):  # fmt: skip
+        with suppress(ActionFailed, TypeError, OSError):
+            call()
+        assert box.exec(["echo", "x" * 99]).exit_code == 0
 
 
 CALLS: dict[str, Callable[[Sandbox], object]] = {

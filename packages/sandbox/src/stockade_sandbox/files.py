@@ -62,6 +62,9 @@ _REMOVE_ALL = _THERE + 'rm -rf -- "$1"'
 _PACK = _THERE + 'cd -- "$1" && exec tar -cf - .'
 _UNPACK = 'mkdir -p -- "$1" && cd -- "$1" && exec tar -xpof -'
 
+_WORDS = 4096
+"""Bytes for why it failed, beside the output."""
+
 Kind = Literal["file", "directory", "symlink", "other"]
 
 
@@ -92,10 +95,10 @@ class Files(ABC):
 
     async def _done(self, script: str, path: str, stdin: bytes = b"", max_output: int = 1 << 20) -> bytes:
         """What it printed; the folder of `path` is its second argument."""
-        done = await self._run(_argv(script, path), stdin, max_output)
+        done = await self._run(_argv(script, path), stdin, max_output + _WORDS)
         if done.timed_out or done.exit_code:
             raise _error(done.stderr, path, timed_out=done.timed_out)
-        if done.truncated_bytes:
+        if done.truncated_bytes or len(done.stdout) > max_output:
             raise OSError(errno.EFBIG, f"larger than {max_output} bytes", path)
         return done.stdout
 

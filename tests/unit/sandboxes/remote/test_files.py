@@ -8,7 +8,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from stockade_sandbox import AsyncSandbox
 from stockade_sandbox.backends.remote.http import HttpSandbox
+from stockade_sandbox.errors import ActionFailed
 from stockade_sandbox.policy import FolderRule, Policy
 from tests.conformance.bench_remote import TOKEN, serving
 
@@ -43,6 +45,23 @@ async def test_files_are_written_and_read_inside(tmp_path: Path) -> None:
             assert (await client.put(f"{place}/files/workspace/big", content=bytes(3 << 20))).status_code == 413
         assert (await client.get(f"{place}/files/workspace/big")).status_code == 404
         assert (await box.run("ls new")).stdout == b"x y\n"
+
+
+async def test_files_are_read_and_listed_by_the_public_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "layers").mkdir(mode=0o700)
+    with serving(tmp_path) as (_, url):
+        (tmp_path / "token").chmod(0o600)
+        monkeypatch.setenv("STOCKADE_TOKEN_FILE", str(tmp_path / "token"))
+        async with AsyncSandbox(backend=url) as box:
+            await box.write_file("/tmp/a", "x" * (3 << 20))
+            assert await box.read_file("/tmp/a") == b"x" * (3 << 20)
+            assert [one.name for one in await box.list_dir("/tmp")] == ["a"]
+            with pytest.raises(OSError, match="larger than 5 bytes"):
+                await box.read_file("/tmp/a", max_bytes=5)
+            await box.exec(["truncate", "-s", "65M", "/tmp/a"])
+            with pytest.raises(ActionFailed, match="at most 64 MiB"):
+                await box.read_file("/tmp/a")
 
 
 async def test_no_path_leads_to_a_file_of_the_serving_machine(tmp_path: Path) -> None:

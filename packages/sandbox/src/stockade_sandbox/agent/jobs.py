@@ -95,7 +95,16 @@ def check_ready(reply: Reply) -> Done:
 
 
 def milliseconds(seconds: float) -> int:
-    return min(math.ceil(seconds * 1000), 2**32 - 1)
+    """At most what its field holds, seven weeks. ActionFailed for what is no time."""
+    if not seconds >= 0:
+        raise ActionFailed(f"{seconds:g} s is no time")
+    return math.ceil(min(seconds * 1000, 2**32 - 1))
+
+
+def check_room(max_output_bytes: int) -> None:
+    """ActionFailed for what is no number of bytes."""
+    if not isinstance(max_output_bytes, int) or max_output_bytes < 0:
+        raise ActionFailed(f"{max_output_bytes!r} is no number of bytes")
 
 
 def checked(argv: Sequence[str]) -> Sequence[str]:
@@ -126,6 +135,7 @@ class ProgramJob:
         checked(argv)
         if len(stdin or b"") + sum(4 * len(word) + 1 for word in argv) > frames.MAX_REQUEST_BYTES - 64:
             raise ActionFailed(f"a program's input is over the limit of {frames.MAX_REQUEST_BYTES >> 20} MiB")
+        check_room(max_output_bytes)
         self.number = number
         limit_s = config.seconds(timeout_s)
         self.patience_s = config.patience_s(limit_s)

@@ -16,6 +16,7 @@ from typing import BinaryIO, Self
 import anyio
 import anyio.to_thread
 
+from stockade_sandbox.agent.jobs import check_room
 from stockade_sandbox.backends.remote.calls import MAX_INPUT, PIECE, Resize, Signal, Start, State, encoded
 from stockade_sandbox.backends.remote.connection import CLOSE_S, Connection, RemoteGone
 from stockade_sandbox.backends.remote.folders import Taking, piped, whole, write_tar
@@ -33,6 +34,7 @@ FETCH_S = 120.0
 """How long the end of a sandbox waits for what was last written in it."""
 _HELD_BYTES = 256 << 10
 _LAST_SIGNAL = 64
+_TOO_MUCH = f"input and output of a program are at most {MAX_INPUT >> 20} MiB each"
 _GONE = "a restart of its server ended the sandbox"
 
 
@@ -131,15 +133,18 @@ class HttpSandbox:
     async def exec(
         self, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None, max_output_bytes: int = 1 << 20
     ) -> ExecResult:
-        if len(stdin) > MAX_INPUT or max_output_bytes > MAX_INPUT:
-            raise ActionFailed(f"input and output of a program are at most {MAX_INPUT >> 20} MiB each")
+        if len(stdin) > MAX_INPUT:
+            raise ActionFailed(_TOO_MUCH)
+        check_room(max_output_bytes)
         start = Start(
-            argv=tuple(argv), timeout_s=timeout_s, max_output_bytes=max_output_bytes,
+            argv=tuple(argv), timeout_s=timeout_s, max_output_bytes=min(max_output_bytes, MAX_INPUT),
             stdin=stdin if len(stdin) <= PIECE else None,
         )  # fmt: skip
         state = await self._done(start, stdin if start.stdin is None else b"", shown=False)
         if state.result is None:
             raise self._line.died("the server answered out of turn")
+        if state.result.truncated_bytes and max_output_bytes > MAX_INPUT:
+            raise ActionFailed(_TOO_MUCH)
         return state.result
 
     @asynccontextmanager
