@@ -48,3 +48,11 @@ def test_a_journal_that_somebody_wrote_to_is_named(tmp_path: Path, line: str) ->
     journal.write_text(lines)
     with writing(path) as results:
         assert isinstance(results, Results)
+
+
+@pytest.mark.parametrize("odd", ["1e300", "-1", "NaN", "Infinity"])
+def test_a_moment_that_no_calendar_has_is_no_line_of_results(tmp_path: Path, odd: str) -> None:
+    path = tmp_path / "t.results.jsonl"
+    path.write_text(ATTEMPT.model_dump_json().replace('"started":0.0', f'"started":{odd}') + "\n")
+    with pytest.raises(StoreFailed, match="line 1 is no line of results"):
+        read_results(path)

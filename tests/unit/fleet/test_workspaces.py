@@ -8,6 +8,7 @@ import pytest
 
 from stockade.core.errors import SandboxFailed
 from stockade.fleet import workspaces
+from stockade.fleet.elsewhere import placing
 from stockade.fleet.workspaces import Begin, Point, Sent, Workspaces, point_named
 from stockade.paths import run_dir
 from stockade_sandbox.overlay import Review
@@ -170,3 +171,10 @@ def test_a_hash_is_a_hash_and_a_folder_has_a_name(machines: Machines, host: str,
     file.write_text(begin.model_dump_json())
     with pytest.raises(SandboxFailed, match="is not of ours"):
         here.begun("run")
+
+
+def test_a_path_in_two_of_the_places_is_at_the_inner_one() -> None:
+    place = placing({"/a": "/x/1", "/a/b": "/x/2", "/a/b/c": "/x/3"})
+    assert [place(path) for path in ("/a", "/a/b", "/a/b/c/d", "/a/bc", "/b")] == [
+        "/x/1", "/x/2", "/x/3/d", "/x/1/bc", "/b",
+    ]  # fmt: skip

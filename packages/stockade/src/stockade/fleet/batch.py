@@ -367,8 +367,8 @@ class Runner:
             run=running.run_id, outcome=outcome_of(finished), reason=finished.reason, detail=finished.detail,
             verified=finished.verified, answer=finished.answer, turns=finished.turns,
             tokens=usage.prompt_tokens + usage.completion_tokens, cost=usage.cost, started=running.started,
-            seconds=round(time.time() - running.started, 3), resumed=running.resumed, applied=applied, kept=kept,
-            model=running.model or item.spec.model, tags=item.task.tags, task=item.task.task,
+            seconds=max(0.0, round(time.time() - running.started, 3)), resumed=running.resumed, applied=applied,
+            kept=kept, model=running.model or item.spec.model, tags=item.task.tags, task=item.task.task,
             candidates=tuple(running.candidates[name] for name in sorted(running.candidates)),
         )  # fmt: skip
 

@@ -46,10 +46,11 @@ def moved_layer(layer: FolderLayer, place: Callable[[str], str]) -> FolderLayer:
 
 
 def placing(places: Mapping[str, str]) -> Callable[[str], str]:
-    """A path at the other end of these: itself, or one that it lies in."""
+    """A path at the other end of these: itself, or the innermost that it lies in."""
+    inner_first = sorted(places.items(), key=lambda one: len(one[0]), reverse=True)
 
     def place(path: str) -> str:
-        for old, new in places.items():
+        for old, new in inner_first:
             if path == old or path.startswith(f"{old}/"):
                 return new + path[len(old) :]
         return path

@@ -26,7 +26,11 @@ class Known(Data):
     @property
     def is_running(self) -> bool:
         """Whether a process drives it now."""
-        if (driver := driver_of(Path(self.results))) is None:
+        try:
+            driver = driver_of(Path(self.results))
+        except StoreFailed:  # whoever it is
+            return True
+        if driver is None:
             return False
         if driver.pidfd is not None:
             os.close(driver.pidfd)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
 from stockade.core.errors import StoreFailed, UsageError
@@ -35,6 +35,8 @@ _OF_REASONS: Mapping[str, Outcome] = {
 }  # fmt: skip
 _JOURNAL = ".journal"
 Row = TypeVar("Row", bound=Data)
+Seconds = Annotated[float, Field(ge=0, lt=2**36)]
+"""Since 1970, or of an attempt: within what a calendar has."""
 
 
 def outcome_of(finished: RunFinished) -> Outcome:
@@ -73,8 +75,8 @@ class Attempt(Data):
     turns: int = 0
     tokens: int = 0
     cost: float = 0.0
-    started: float
-    seconds: float
+    started: Seconds
+    seconds: Seconds
     resumed: bool = False
     applied: tuple[str, ...] = ()
     kept: str = ""
