@@ -15,7 +15,7 @@ import pytest
 from stockade.fleet.results import driver_of
 from stockade.testing import say
 from tests.cli.conftest import PATIENCE_S, Stage, interrupt
-from tests.support.fake_openai import FakeOpenAI, fails, says
+from tests.support.fake_openai import Asked, FakeOpenAI, Reply, fails, says
 
 DONE = say("finish", answer="3 lines")
 COUNT = say("shell", thought="Count.", command="wc -l < data.csv > count.txt")
@@ -227,6 +227,33 @@ async def test_no_task_starts_that_could_cost_more_than_is_left(stage: Stage) ->
         status, err = await served(stage, server, *flags[:-3], "0.04", *flags[-2:])
     assert status == 0, err
     assert sum(one["cost"] for one in lines(stage)) == pytest.approx(0.04)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("more", [("--max-cost", "0.08"), ()], ids=["more", "unbounded"])
+async def test_what_the_money_of_the_batch_ended_goes_on_when_there_is_more(
+    stage: Stage, more: tuple[str, ...]
+) -> None:
+    """Each task costs 0.02; what its own bound ends is over."""
+    priced(stage)
+
+    def answer(asked: Asked) -> Reply:
+        return says(DONE if "count.txt" in str(asked.body["messages"]) else COUNT, usage=(10, 0, 10))
+
+    async with FakeOpenAI(refuses=answer) as server:
+        flags = ("--parallel", "1", "--answers", "json")
+        status, err = await served(stage, server, *flags, "--max-cost", "0.03")
+        assert (status, "what is left of --max-cost is too little" in err) == (3, True), err
+        assert [one["outcome"] for one in lines(stage)] == ["solved", "cancelled"]
+        status, err = await served(stage, server, *flags, *more)
+        assert status == 0, err
+        found = [one for one in lines(stage) if one["outcome"] == "solved"]
+        assert [one["cost"] for one in found] == pytest.approx([0.02] * 4)
+        assert len(lines(stage)) == 5
+        assert [one["resumed"] for one in found] == [False, True, False, False]
+        status, err = await served(stage, server, *flags, "-o", "max_cost=0.01", "--max-cost", "1")
+    assert status == 1, err
+    assert [one["outcome"] for one in lines(stage)][5:] == ["budget"] * 4
 
 
 def test_settings_that_are_wrong_for_all_end_the_batch(stage: Stage) -> None:

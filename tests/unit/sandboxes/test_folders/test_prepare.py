@@ -153,7 +153,7 @@ def test_a_copy_notices_a_change_that_hides_its_time(make_bench: MakeBench) -> N
 
 
 def test_a_copy_that_does_not_fit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="needs 1048576 MiB"):
+    with pytest.raises(UsageError, match="needs 1048592 MiB"):
         check_space(1 << 40, tmp_path, Path("/some/folder"))
     check_space(1, tmp_path, Path("/some/folder"))
 

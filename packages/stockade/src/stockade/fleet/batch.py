@@ -139,6 +139,8 @@ class Runner:
         self._scope: anyio.CancelScope | None = None
         self._news = anyio.Event()
         self._in_a_row = 0
+        self._is_short = False
+        """Whether the money of the batch has ended a run."""
         self._outcome: Outcome | None = None
         self._deciding = anyio.Lock()
         self._costs = dict(results.costs)
@@ -186,6 +188,8 @@ class Runner:
                     group.start_soon(self._one, next_one, running)
         if self._scope.cancelled_caught and not self.ended:
             self.ended = "deadline"
+        if self._is_short and not self.ended:
+            self.ended = "cost"
 
     def _next(self) -> tuple[Waiting | None, float | None]:
         """The one to begin now; or None, and for how long there is none unless something changes."""
@@ -236,6 +240,7 @@ class Runner:
         self.results.add(attempt)
         self._note_cost(attempt.run, attempt.cost)
         self.done[attempt.id, attempt.epoch] = attempt.outcome
+        self._is_short = self._is_short or (attempt.outcome, attempt.reason) == ("cancelled", "cost")
         before, self._outcome = self._outcome, attempt.outcome
         if attempt.outcome not in (*FINAL, "cancelled"):
             self._in_a_row = self._in_a_row + 1 if before == attempt.outcome else 1
@@ -283,11 +288,14 @@ class Runner:
         item, bounds = running.item, {}
         running.run_id = self.results.begun(item) or ""
         history = await self._history(running.run_id)
-        if history and (end := changes.facts(history).finished) is not None and outcome_of(end) != "cancelled":
+        end = changes.facts(history).finished if history else None
+        if end is not None and not self.goes_on(item, end):
             running.resumed, running.finished = True, end
             return end  # it came to its end, and the kill was before its line
         if self.plan.max_cost:
-            bounds = {"max_cost": _cost_of(history) + running.allowance}
+            bounds = {"max_cost": min(_cost_of(history) + running.allowance, item.spec.max_cost or math.inf)}
+        elif end is not None and end.reason == "cost":
+            bounds = {"max_cost": 0.0}
         if history:
             running.resumed, spec = True, spec_again(history, item.spec)
         else:
@@ -301,6 +309,16 @@ class Runner:
             prepared = await factory.prepare(spec, self.store, partial(self._event, running))
             running.layers = prepared.parts.sandbox.layers
             return await factory.start(prepared)
+
+    def outcome(self, item: Item, finished: RunFinished) -> Outcome:
+        """What the money of the batch ended, and no bound of the task's own, is over when that money is."""
+        purse = finished.reason == "cost" and self.plan.max_cost and not item.spec.max_cost
+        return "cancelled" if purse else outcome_of(finished)
+
+    def goes_on(self, item: Item, finished: RunFinished) -> bool:
+        """Whether a run that is at this end is not over."""
+        stopped = finished.reason == "cost" and self.results.last(item) == "cancelled"
+        return stopped or self.outcome(item, finished) == "cancelled"
 
     async def _name(self, running: Running) -> None:
         """A new run, on disk as begun."""
@@ -364,7 +382,7 @@ class Runner:
         item, usage = running.item, finished.usage
         return Attempt(
             id=item.task.id, epoch=item.epoch, hash=item.digest, attempt=self.results.tries(item) + 1,
-            run=running.run_id, outcome=outcome_of(finished), reason=finished.reason, detail=finished.detail,
+            run=running.run_id, outcome=self.outcome(item, finished), reason=finished.reason, detail=finished.detail,
             verified=finished.verified, answer=finished.answer, turns=finished.turns,
             tokens=usage.prompt_tokens + usage.completion_tokens, cost=usage.cost, started=running.started,
             seconds=max(0.0, round(time.time() - running.started, 3)), resumed=running.resumed, applied=applied,

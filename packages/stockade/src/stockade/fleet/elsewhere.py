@@ -14,7 +14,6 @@ from stockade.core.errors import SandboxFailed, UsageError
 from stockade.core.events import Checkpoint, RunEvent, RunFinished, RunResumed, RunStarted, SandboxStarted
 from stockade.core.ports import RunStore
 from stockade.core.summary import RunSummary
-from stockade.fleet.results import outcome_of
 from stockade.fleet.tasks import Item
 from stockade.fleet.workspaces import Names, Workspaces, point_named, point_of_end, snapshots_of
 from stockade.paths import state_dir
@@ -181,9 +180,9 @@ def _placed(item: Item, place: Callable[[str], str]) -> Item:
 
 
 @asynccontextmanager
-async def at_hand(item: Item, run_id: str, store: RunStore, workspaces: Workspaces) -> AsyncIterator[
-    tuple[Item, RunStore]
-]:  # fmt: skip
+async def at_hand(
+    item: Item, run_id: str, store: RunStore, workspaces: Workspaces, goes_on: Callable[[Item, RunFinished], bool]
+) -> AsyncIterator[tuple[Item, RunStore]]:  # fmt: skip
     """A run that another machine began, with its folders on this one, and where it is to go on, with what it wrote.
     SandboxFailed where the shared store does not have it.
     """
@@ -196,8 +195,7 @@ async def at_hand(item: Item, run_id: str, store: RunStore, workspaces: Workspac
         found = changes.facts(history)
         layers = [moved_layer(replace(one, seal=None), here) for one in found.layers]
         names = snapshots_of(history, len(layers))
-        goes_on = found.finished is None or outcome_of(found.finished) == "cancelled"
-        if any(names) and goes_on:
+        if any(names) and (found.finished is None or goes_on(item, found.finished)):
             bring = partial(workspaces.bring, run_id, layers, point_named(names))
             if not await to_thread.run_sync(bring):
                 raise SandboxFailed(f"what run {run_id} wrote is not in {workspaces.url}")

@@ -26,7 +26,7 @@ from stockade.core.events import RunFinished
 from stockade.core.ports import RunStore
 from stockade.fleet.batch import RUNS_A_CPU, Plan, Runner, Running
 from stockade.fleet.elsewhere import at_hand, by_place, paths_of
-from stockade.fleet.results import FINAL, Results, Tried, outcome_of
+from stockade.fleet.results import FINAL, Outcome, Results, Tried
 from stockade.fleet.tasks import Item
 from stockade.fleet.workspaces import Workspaces, point_of_end
 from stockade.runtime import records
@@ -46,7 +46,7 @@ _ENVIRONMENT = {
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a task is given. `allowance` is that of Running, `max_cost` that of Plan. `workspaces`: the address of the
-    store that has the run's folders; empty where each machine has them itself.
+    store that has the run's folders; empty where each machine has them itself. `last`: that of Results.
     """
 
     item: Item
@@ -54,6 +54,7 @@ class Job:
     allowance: float
     max_cost: float
     workspaces: str = ""
+    last: Outcome | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ class RayRunner(Runner):
         running.run_id = self.results.begun(running.item) or ""
         if not running.run_id:
             await self._name(running)
-        job = Job(running.item, running.run_id, running.allowance, self.plan.max_cost)
+        last = self.results.last(running.item)
+        job = Job(running.item, running.run_id, running.allowance, self.plan.max_cost, last=last)
         if self._workspaces is not None:
             spec = by_place(running.item.spec)
             await to_thread.run_sync(self._workspaces.begin, running.run_id, paths_of(spec))
@@ -171,7 +173,7 @@ class RayRunner(Runner):
         def bring() -> None:
             since_ns = workspaces.begun(run_id).since_ns
             workspaces.bring(run_id, found.layers, point_of_end(done.finished), since_ns)
-            if outcome_of(done.finished) in FINAL:
+            if self.outcome(running.item, done.finished) in FINAL:
                 workspaces.forget(run_id)
 
         await to_thread.run_sync(bring)
@@ -191,6 +193,9 @@ class _Begun(Results):
 
     def begun(self, item: Item) -> str | None:
         return self._job.run_id
+
+    def last(self, item: Item) -> Outcome | None:
+        return self._job.last
 
 
 class _Worker(Runner):
@@ -222,15 +227,15 @@ async def _drive(job: Job, asked: threading.Event) -> Done:
         looking.start_soon(_stop_when, asked, work.cancel_scope)
         while await store.driver(job.run_id) is not None:  # noqa: ASYNC110 (a worker that Ray thinks lost may not be)
             await anyio.sleep(_LOOK_S)
+        runner = _Worker((item,), _Begun(job), store, Plan(parallel=1, max_cost=job.max_cost))
         async with AsyncExitStack() as stack:
             if job.workspaces:
                 try:
-                    there = at_hand(item, job.run_id, store, _workspaces(job.workspaces))
-                    item, store = await stack.enter_async_context(there)
+                    there = at_hand(item, job.run_id, store, _workspaces(job.workspaces), runner.goes_on)
+                    item, runner.store = await stack.enter_async_context(there)
                 except StockadeError as error:
                     looking.cancel_scope.cancel()
                     return _not_begun(item, error)
-            runner = _Worker((item,), _Begun(job), store, Plan(parallel=1, max_cost=job.max_cost))
             done = await runner.to_end(Running(item, allowance=job.allowance))
         looking.cancel_scope.cancel()
         return done
