@@ -25,16 +25,16 @@ def test_a_folder_that_another_eval_made_meanwhile_is_taken(tmp_path: Path, monk
 
 
 def test_each_task_has_a_folder_of_its_own_in_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids = ("a", "a/b", "a_b", "..", ".a", "x" * 190, "x" * 191, "\N{BULLET}")
+    ids = ("a", "a/b", "a_b", "..", ".a", "x" * 190, "x" * 191, "\N{BULLET}", "\udcff")
     tasks = [EvalTask(one, "words", "true", f"echo {number}") for number, one in enumerate(ids)]
     monkeypatch.setattr(evals, "set_of", lambda _: EvalSet("", "", "", lambda: tasks))
 
     def made(task: EvalTask, aside: Path) -> str:
-        (aside / "made").write_text(task.id)
+        (aside / "made").write_text(ascii(task.id))
         return ""
 
     monkeypatch.setattr(evals, "_made", made)
     rows = map(json.loads, evals.write_tasks("set", 1, None, tmp_path).path.read_text().splitlines())
     found = {row["id"]: (tmp_path / "set" / row["folder"].rpartition(":")[0] / "made").read_text() for row in rows}
-    assert found == {one: one for one in ids}
+    assert found == {one: ascii(one) for one in ids}
     assert (tmp_path / "set" / "folders" / "a" / "made").is_file()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stockade.core.errors import StoreFailed
-from stockade.fleet.results import Attempt, Results, read_results, writing
+from stockade.fleet.results import Attempt, read_results, writing
 from stockade.fleet.tasks import Selection, read_tasks
 from stockade.runtime.spec import RunSpec
 
@@ -37,9 +37,9 @@ def test_a_line_for_which_there_is_no_room_leaves_the_others_as_they_are(tmp_pat
 
 @pytest.mark.parametrize("line", ['{"id": gar', "[1]", '{"run": 3}', '{"driver": "x"}', "[" * 100_000])
 def test_a_journal_that_somebody_wrote_to_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "t.results.jsonl"
+    path, (item,) = tmp_path / "t.results.jsonl", read_tasks([{"id": "a", "task": "t"}], RunSpec(), Selection())
     with writing(path) as results:
-        results.begin(read_tasks([{"id": "a", "task": "t"}], RunSpec(), Selection())[0], "r")
+        results.begin(item, "r")
     journal = path.with_name(f"{path.name}.journal")
     lines = journal.read_text()
     journal.write_text(f"{lines}{line}\n")
@@ -47,7 +47,7 @@ def test_a_journal_that_somebody_wrote_to_is_named(tmp_path: Path, line: str) ->
         pass
     journal.write_text(lines)
     with writing(path) as results:
-        assert isinstance(results, Results)
+        assert results.begun(item) == "r"
 
 
 @pytest.mark.parametrize("odd", ["1e300", "-1", "NaN", "Infinity"])

@@ -69,7 +69,8 @@ def write_tasks(name: str, seed: int, limit: int | None, into: Path) -> Written:
 def _folder_name(task_id: str) -> str:
     """Of one task alone, also where ids differ in what no name of a folder may have."""
     name = _SAFE.sub("_", task_id).lstrip(".")[:_MAX_NAME]
-    return name if name == task_id else f"{name}-{hashlib.sha256(task_id.encode()).hexdigest()[:8]}"
+    digest = hashlib.sha256(task_id.encode(errors="surrogatepass")).hexdigest()[:8]
+    return name if name == task_id else f"{name}-{digest}"
 
 
 def _prepared(task: EvalTask, folder: Path) -> str:
