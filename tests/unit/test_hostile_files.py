@@ -11,7 +11,7 @@ from stockade.bots.file import read_bot
 from stockade.cli.run import read_task
 from stockade.cli.trust import command as trust_command
 from stockade.core.errors import StockadeError
-from stockade.fleet.results import read_results
+from stockade.fleet.results import read_results, results_of
 from stockade.fleet.tasks import Selection, read_tasks
 from stockade.models.pricing import parse_prices, price_of
 from stockade.models.scripted import ScriptedModel
@@ -90,6 +90,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "task folder": lambda path: read_tasks(_in_a_folder(path, "task.json"), RunSpec(), Selection()),
     "task words": lambda path: read_tasks(_in_a_folder(path, "task.md"), RunSpec(), Selection()),
     "results": read_results,
+    "results, or tasks": lambda path: results_of(path.rename(path.with_suffix(".jsonl"))),
     "schema": lambda path: read_schema(str(path)),
     "grammar": lambda path: read_grammar(str(path), "llama-server", "json"),
     "wasm.toml": read_policy,

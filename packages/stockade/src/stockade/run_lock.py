@@ -46,8 +46,11 @@ def lock(run_id: str, *, stoppable: bool = False, detached: bool = False, wait: 
         raise RunTaken(f"run {run_id} is under way in another process", "wait for its end, or stop it")
     try:
         words = f"{os.getpid()} {start_time(os.getpid())} {detached:d}" if stoppable else ""
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, words.encode())
+        try:
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, words.encode())
+        except OSError as error:
+            raise StoreFailed(f"the run's folder {folder} cannot be written: {error.strerror}") from None
         yield
     finally:
         for name in (_LOCK, LOG, CONTROL, LIVE):

@@ -99,15 +99,17 @@ def default_results(tasks: Path) -> Path:
 def results_of(path: Path) -> Path:
     """Those of a file of tasks, or of their own name. UsageError where there are none."""
     for one in (default_results(path), path):
-        if one.is_file() and one.name.endswith(".jsonl") and (one != path or _is_results(one)):
+        if one.is_file() and one.name.endswith(".jsonl") and (one != path or _are_results(one)):
             return one
     raise UsageError(f"there are no results of {path}", f"stockade batch run {path}")
 
 
-def _is_results(path: Path) -> bool:
-    with path.open() as file:
-        line = file.readline()
-    return not line or '"outcome"' in line
+def _are_results(path: Path) -> bool:
+    if path.name.endswith(".results.jsonl"):
+        return True
+    with path.open("rb") as file:
+        line = file.readline(1 << 20)
+    return not line or b'"outcome"' in line
 
 
 def read_results(path: Path) -> list[Attempt]:

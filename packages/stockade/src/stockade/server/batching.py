@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup, TaskStatus
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from stockade.core.errors import StockadeError, StoreFailed, UsageError
+from stockade.core.errors import StoreFailed, UsageError
 from stockade.core.ports import RunStore
 from stockade.fleet.batch import Plan, Runner, opened
 from stockade.fleet.known import find_results
@@ -21,7 +21,7 @@ from stockade.paths import read_regular, state_dir
 from stockade.runtime.roots import DEFAULT_TIMEOUT_S, Roots
 from stockade.runtime.spec import RunSpec
 from stockade.server.models import Wire
-from stockade.server.runs import SERVER_STOPPED, say
+from stockade.server.runs import SERVER_STOPPED, say, why
 
 _REQUEST, _MAX_BYTES = "request.json", 4 << 20
 _NOT_HERE = ("files", "image")
@@ -85,8 +85,8 @@ class Batches:
         try:
             asked = NewBatch.model_validate_json(read_regular(request, _MAX_BYTES))
             await self._drive(request.parent, asked)
-        except (OSError, ValidationError, StockadeError) as error:
-            say(f"the batch in {request.parent} does not go on: {error}")
+        except Exception as error:  # noqa: BLE001 (as in _drive)
+            say(f"the batch in {request.parent} does not go on: {why(error)}")
 
     async def _drive(
         self, place: Path, asked: NewBatch, *, task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED
@@ -101,8 +101,8 @@ class Batches:
                 await runner.run()
                 if runner.ended != SERVER_STOPPED:
                     (place / _REQUEST).unlink()
-            except (StockadeError, OSError) as error:  # of one batch; the server goes on, and the next one with it
-                say(f"batch {batch}: {error}")
+            except Exception as error:  # noqa: BLE001 (of one batch; the server goes on, and the next one with it)
+                say(f"batch {batch}: {why(error)}")
             finally:
                 del self._running[batch]
 

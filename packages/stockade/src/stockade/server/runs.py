@@ -365,8 +365,7 @@ class Runs:
                     await factory.start(prepared)
         except Exception as error:  # noqa: BLE001 (of one run; the others go on, and it is on record where it can be)
             live.failed = error
-            what = f"{error}" if isinstance(error, StockadeError) else f"{type(error).__name__}: {error}"
-            say(f"run {run_id}: {live.parts.redactor.text(what)}")
+            say(f"run {run_id}: {live.parts.redactor.text(why(error))}")
         finally:
             with anyio.CancelScope(shield=True):
                 await to_thread.run_sync(_tidy, run_id, live.layers)
@@ -469,6 +468,11 @@ def say(line: str) -> None:
     line = " ".join(line.split())[:1000]
     shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
     print(f"stockade: {shown}", file=sys.stderr, flush=True)
+
+
+def why(error: Exception) -> str:
+    """For a line of the server's; the name of the error too where it is none that was foreseen."""
+    return f"{error}" if isinstance(error, StockadeError) else f"{type(error).__name__}: {error}"
 
 
 @asynccontextmanager
