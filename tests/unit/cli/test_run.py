@@ -17,8 +17,8 @@ from stockade.answers.json_schema import JsonAnswers
 from stockade.cli.run import carry_out
 from stockade.cli.ui.summary import status_of
 from stockade.core.budget import Budget
-from stockade.core.errors import ModelUnavailable, SandboxDied, StockadeError, UsageError
-from stockade.core.events import RunFinished, RunStarted
+from stockade.core.errors import ModelUnavailable, SandboxDied, StockadeError, StoreFailed, UsageError
+from stockade.core.events import ActionFinished, RunEvent, RunFinished, RunStarted
 from stockade.core.ports import ExecResult, OnEvent, OnText
 from stockade.loop.run import Dependencies
 from stockade.paths import run_dir
@@ -192,6 +192,24 @@ def test_a_sandbox_that_dies_is_status_4(stage: Stage) -> None:
 
     assert stage.run(WORK, on_command=die) == 4
     assert (stage.finished.status, stage.finished.reason) == ("failed", "sandbox")
+
+
+def test_a_record_that_could_not_be_written_for_a_while_is_no_fault_of_the_models(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, full = stage.store.append, iter([StoreFailed("the disk is full")])
+
+    async def append_or_not(run_id: str, events: Sequence[RunEvent], *, durable: bool = True) -> None:
+        if any(isinstance(event, ActionFinished) for event in events) and (error := next(full, None)) is not None:
+            raise error
+        await append(run_id, events, durable=durable)
+
+    monkeypatch.setattr(stage.store, "append", append_or_not)
+    with pytest.raises(StoreFailed, match="the disk is full"):
+        stage.run(WORK)
+    assert (stage.finished.status, stage.finished.reason, stage.finished.detail) == (
+        "failed", "store", "the disk is full",
+    )  # fmt: skip
 
 
 def test_a_bug_is_on_record_and_in_one_line(stage: Stage) -> None:

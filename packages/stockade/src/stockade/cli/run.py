@@ -43,6 +43,7 @@ from stockade.cli.ui.watch import Scratch, Watch, traced
 from stockade.core.errors import UsageError
 from stockade.core.events import RunEvent, RunFinished
 from stockade.core.ports import RunStore
+from stockade.loop.ending import reason_of
 from stockade.loop.state import fold
 from stockade.paths import read_regular
 from stockade.run_lock import cleanup, lock
@@ -287,7 +288,7 @@ async def _to_the_end(prepared: factory.Prepared, watch: Watch, store: RunStore)
         await factory.start(prepared)
     except Exception as error:
         if watch.facts.started is not None and watch.facts.finished is None:
-            run_id, why = prepared.started.run_id, _unforeseen(error, watch)
+            run_id, why = prepared.started.run_id, _unforeseen(error)
             turns = fold(await store.events(run_id)).readable
             ending = RunFinished(at=prepared.parts.clock.now(), status="failed", turns=turns, **why)
             await store.append(run_id, [ending])
@@ -295,11 +296,11 @@ async def _to_the_end(prepared: factory.Prepared, watch: Watch, store: RunStore)
         raise
 
 
-def _unforeseen(error: Exception, watch: Watch) -> dict[str, Any]:
+def _unforeseen(error: Exception) -> dict[str, Any]:
     """Reason and detail of an error that the loop lets through: a mistake that came to light late, or a bug."""
     known = expected(error)
     if known is not None:
-        return {"reason": "model" if watch.in_sandbox else "sandbox", "detail": str(known)}
+        return {"reason": reason_of(known), "detail": str(known)}
     return {"reason": "bug", "detail": f"{type(error).__name__}: {error}"}
 
 

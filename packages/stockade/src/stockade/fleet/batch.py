@@ -21,11 +21,8 @@ from anyio import from_thread, to_thread
 from stockade import changes
 from stockade.core.data import Data
 from stockade.core.errors import (
-    ModelFailed,
-    PolicyNotEnforceable,
     SandboxFailed,
     StockadeError,
-    StoreFailed,
     UsageError,
 )
 from stockade.core.events import (
@@ -51,6 +48,7 @@ from stockade.fleet.results import (
     writing,
 )
 from stockade.fleet.tasks import Item, Selection, read_tasks
+from stockade.loop.ending import reason_of
 from stockade.loop.state import fold
 from stockade.models.local.launch_spec import MAX_SLOTS, available_bytes
 from stockade.run_lock import cleanup, lock
@@ -271,7 +269,7 @@ class Runner:
         try:
             return await self._drive(running)
         except StockadeError as error:
-            return await self._failed(running, _reason_of(error), str(error))
+            return await self._failed(running, reason_of(error), str(error))
         except Exception as error:  # noqa: BLE001 (of one run; the others go on, and the results say which it was)
             return await self._failed(running, "bug", f"{type(error).__name__}: {error}")
 
@@ -389,15 +387,6 @@ class Runner:
             kept=kept, model=running.model or item.spec.model, tags=item.task.tags, task=item.task.task,
             candidates=tuple(running.candidates[name] for name in sorted(running.candidates)),
         )  # fmt: skip
-
-
-def _reason_of(error: StockadeError) -> str:
-    """The reason, as a run's end has it, of what was raised before it began."""
-    if isinstance(error, ModelFailed):
-        return "model"
-    if isinstance(error, SandboxFailed | PolicyNotEnforceable):
-        return "sandbox"
-    return "store" if isinstance(error, StoreFailed) else "usage"
 
 
 def _cost_of(history: Sequence[RunEvent]) -> float:

@@ -8,6 +8,7 @@ from stockade.core.errors import (
     PolicyNotEnforceable,
     SandboxFailed,
     StockadeError,
+    StoreFailed,
     ToolsUnavailable,
     UsageError,
 )
@@ -37,12 +38,18 @@ class Ending:
     verified: bool | None = None
 
 
+def reason_of(error: StockadeError) -> StopReason:
+    """Of any, also one that a run lets through or that came before it."""
+    if isinstance(error, StoreFailed):
+        return "store"
+    return next((reason for kind, reason in _REASONS.items() if isinstance(error, kind)), "usage")
+
+
 def failed(error: StockadeError | EndedByHook) -> Ending:
     """The ending of one of the FORESEEN."""
     if isinstance(error, EndedByHook):
         return Ending(error.end.status, error.end.reason, error.end.detail)
-    reason = next(reason for kind, reason in _REASONS.items() if isinstance(error, kind))
-    return Ending("failed", reason, str(error))
+    return Ending("failed", reason_of(error), str(error))
 
 
 INTERRUPTED = Ending("stopped", "user", "interrupted")

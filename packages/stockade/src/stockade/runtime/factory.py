@@ -73,6 +73,8 @@ from stockade_sandbox.policy import Policy
 from stockade_sandbox.port import TellsPrograms
 
 MAX_TASK_BYTES = 1_000_000
+_GOES_ON = frozenset({"user", "model", "sandbox", "store"})
+"""Reasons of an end that is no end of the task's."""
 _NO_MODEL = {"smart_model": None, "fast_model": None, "fallback": ()}
 KEPT_BYTES = 2 << 30
 """Of what a bot wrote in earlier turns, a folder, for going back to them."""
@@ -205,7 +207,7 @@ class _Build:
         that there is already, to its end.
         """
         objects, history = asked.objects, await known_events(self.store, run_id)
-        if history and (end := fold(history).finished) is not None and end.reason not in ("user", "model", "sandbox"):
+        if history and (end := fold(history).finished) is not None and end.reason not in _GOES_ON:
             return end
         model = borrowed(objects.model) if objects.model is not None else None
         if history:

@@ -99,7 +99,6 @@ class Watch:
     facts: review.RunFacts = field(default_factory=review.RunFacts)
     stop: Callable[[], None] = lambda: None
     lost: OSError | None = None
-    in_sandbox: bool = False
     prepared: factory.Prepared | None = None
     asker: PausePrompt | None = None
     tape: Recorder | None = None
@@ -136,7 +135,7 @@ class Watch:
             case RunResumed() if self.prepared is not None:
                 self.facts.started = self.prepared.started.model_copy(update={"budget": event.budget})
             case SandboxStarted():
-                self.facts.layers, self.in_sandbox = event.layers, True
+                self.facts.layers = event.layers
             case RunFinished():
                 self.facts.finished = event
             case _:
