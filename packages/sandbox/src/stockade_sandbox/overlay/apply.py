@@ -8,6 +8,7 @@ import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from stockade_sandbox.errors import ReviewOutdated, SandboxFailed, UsageError
 from stockade_sandbox.overlay.changes import Comparison, check_whole, compare_all, digest
@@ -56,7 +57,7 @@ def apply_changes(
     asked = list(changes)
     if layer.strategy == "direct" or not asked:
         return ()
-    with explained(layer.host), open_layer(layer, writing=True) as opened, alone(opened.host):
+    with explained(layer.host, journals_of(layer)), open_layer(layer, writing=True) as opened, alone(opened.host):
         recover(opened.host, opened.base.parent.parent, layer)
         finish_index(opened.base / INDEX)
         check_whole(layer, opened.written)
@@ -138,14 +139,17 @@ def _entry(number: int, path: str, change: Change, contents: Contents, opened: O
 
 
 @contextmanager
-def explained(folder: str) -> Iterator[None]:
+def explained(folder: str, kept: Path) -> Iterator[None]:
+    """Around what writes to the folder, and to `kept` what it takes to go back."""
     try:
         yield
     except OSError as error:
         what = f"cannot write to {folder}: {error.strerror}"
         name = f" ({os.fsdecode(error.filename)!r})" if isinstance(error.filename, str | bytes) else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise SandboxFailed(what, "free some space and try again; the folder is as it was") from error
+            raise SandboxFailed(
+                what, f"free some space there, or where {kept} is, and try again; the folder is as it was"
+            ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise UsageError(what + name, "apply as who may write there") from error
         raise SandboxFailed(what + name, "mend that and try again") from error

@@ -60,7 +60,7 @@ class _Opened:
 @contextmanager
 def _opened(layer: FolderLayer) -> Iterator[_Opened]:
     """The host folder of a layer, which may be gone itself; alone, and whatever was cut off is complete."""
-    with explained(layer.host):
+    with explained(layer.host, journals_of(layer)):
         try:
             host = DirTree(Path(layer.host)).__enter__()
         except OSError as error:
@@ -130,7 +130,7 @@ def recover_folder(folder: Path, runs: Path) -> bool:
         return False
     if not any(name.startswith(STAGING) for name in names):
         return False
-    with explained(str(folder)), DirTree(folder) as host, alone(host):
+    with explained(str(folder), runs), DirTree(folder) as host, alone(host):
         return recover(host, runs)
 
 
