@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from bench.ability.outcome import Ended, Tokens
-from bench.ability.proxy import Proxy
+from bench.ability.proxy import KEY, Proxy
 from bench.client import ROOT, source_path
 from bench.contenders import PYTHON
 from bench.peers import FOLDER, PEERS, Peer, installed
@@ -68,7 +68,7 @@ class Stockade:
             environment = {
                 "PATH": os.environ["PATH"], "PYTHONPATH": source_path(self.checkout), "LANG": "C.UTF-8", "HOME": home,
                 "XDG_STATE_HOME": f"{home}/state",
-                "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": "none",
+                "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": KEY,
             }  # fmt: skip
             stockade = STOCKADE if self.checkout == ROOT else (str(self.checkout / ".venv/bin/python"), *STOCKADE[1:])
             argv = [
@@ -106,7 +106,7 @@ class StockadeApi:
         with tempfile.TemporaryDirectory(prefix="stockade-ability-") as home:
             environment = {
                 "PATH": os.environ["PATH"], "PYTHONPATH": source_path(ROOT), "LANG": "C.UTF-8", "HOME": home,
-                "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": "none",
+                "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": KEY,
             }  # fmt: skip
             script = str(ROOT / "bench" / "ability" / "ours_api.py")
             done = _run([PYTHON, script, str(max_turns), words, str(folder)], environment)

@@ -25,6 +25,7 @@ from typing import Any
 from rich.progress import track
 
 from bench.ability.arms import STOCKADE
+from bench.ability.proxy import KEY
 from bench.client import ROOT, source_path
 from stockade.extend import data_of
 from stockade.fleet.statistics import wilson
@@ -148,7 +149,7 @@ def first_calls(sample: Sample, model: str, server: str, protocol: str) -> list[
         mcp.write_text(json.dumps({"mcpServers": {"f": run}}))
         bot.write_text(BOT)
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": source_path(ROOT), "LANG": "C.UTF-8", "HOME": home,
-                       "OPENAI_BASE_URL": server, "OPENAI_API_KEY": "none"}  # fmt: skip
+                       "OPENAI_BASE_URL": server, "OPENAI_API_KEY": KEY}  # fmt: skip
         argv = [*STOCKADE, "run", sample.words, "--no-folder", "--bot", str(bot), "--mcp", str(mcp), "--model", model,
                 "--json", "--no-input", "--max-turns", "1", "--seed", "1", "--answers", protocol,
                 "-o", "small_models=false"]  # fmt: skip

@@ -4,6 +4,7 @@ A run is known by the first part of the path: `http://127.0.0.1:PORT/RUN/v1`. An
 """
 
 import json
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -19,6 +20,8 @@ from bench.ability.outcome import Tokens
 SAMPLING = {"temperature": 0, "seed": 1}
 MAX_ANSWER_TOKENS = 1024
 TIMEOUT_S = 900
+KEY = os.environ.get("OPENAI_API_KEY") or "none"
+"""The server's. A peer does not get it."""
 
 
 @dataclass
@@ -59,9 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked |= SAMPLING | {"stream": False}
         asked["max_tokens"] = min(asked.get("max_tokens") or MAX_ANSWER_TOKENS, MAX_ANSWER_TOKENS)
-        request = urllib.request.Request(
-            f"{self.server.upstream}{path}", json.dumps(asked).encode(), {"Content-Type": "application/json"}
-        )
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+        request = urllib.request.Request(f"{self.server.upstream}{path}", json.dumps(asked).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
                 status, body = response.status, response.read()

@@ -1,4 +1,4 @@
-"""No value of any flag or argument of any command is answered by a trace."""
+"""No value of any flag, argument or variable of any command is answered by a trace."""
 
 import subprocess
 import sys

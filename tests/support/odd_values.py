@@ -1,7 +1,8 @@
 """`python -m tests.support.odd_values SEED COUNT`: commands with a value that nobody means, each in its own process.
 
-Every option and argument of every command is given each of ODD; COUNT of these are drawn by the seed, or all with 0.
-Below the current folder, which is empty, with a home of its own. A line of JSON for each that ended with a trace.
+Every option and argument of every command is given each of ODD, and every command in an environment that has one of
+ODD for one of VARIABLES; COUNT of all these are drawn by the seed, or all with 0. Below the current folder, which is
+empty, with a home of its own. A line of JSON for each that ended with a trace.
 """
 
 import json
@@ -23,7 +24,14 @@ ODD = (
     "..", "~nobody/x", "[::1]:99999", "\x1b[2J", "a\nb", "{}", "[" * 5000, "=", "a=b", "@x", "@/dev/null", "%s{0}",
     "none", "http://[", "localhost:0", "x:y:z", "..:rw", "t.jsonl", "*", "\u202e", "true", ",", ", ,", "1,2", ":",
 )  # fmt: skip
+VARIABLES = (
+    "HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "TMPDIR", "PATH",
+    "TERM", "COLUMNS", "LANG", "LC_ALL", "TZ", "PAGER", "SHELL", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    "SSL_CERT_FILE", "DOCKER_HOST", "SSH_AUTH_SOCK", "OPENAI_BASE_URL", "OPENAI_API_KEY", "OLLAMA_HOST",
+    "LLAMA_SERVER_URL",
+)  # fmt: skip
 PATIENCE_S, GRACE_S = 10, 5
+Case = tuple[dict[str, str], list[str]]
 _SIGNS = ("this is a bug in Stockade", "Traceback (most recent call last)")
 
 
@@ -38,22 +46,25 @@ def leaves(
         yield path, command
 
 
-def drawn(seed: int, count: int) -> list[list[str]]:
-    found = list[list[str]]()
+def drawn(seed: int, count: int) -> list[Case]:
+    """What is in the environment, and the arguments."""
+    found = list[Case]()
     for path, command in leaves(commands.stockade, click.Context(commands.stockade, info_name="stockade"), []):
         options = [one for one in command.params if isinstance(one, click.Option) and not one.is_flag]
         given = ["t.jsonl" if "batch" in path else "x" for one in command.params if isinstance(one, click.Argument)]
         model = ["--model", "scripted/s.jsonl"] if any("--model" in one.opts for one in options) else []
-        found += [[*path, *model, *given, option.opts[0], value] for option in options for value in ODD]
+        found += [({}, [*path, *model, *given, option.opts[0], value]) for option in options for value in ODD]
         for number in range(len(given)):
-            found += [[*path, *model, "--", *given[:number], value, *given[number + 1 :]] for value in ODD]
+            found += [({}, [*path, *model, "--", *given[:number], value, *given[number + 1 :]]) for value in ODD]
+        found += [({name: value}, [*path, *model, *given]) for name in VARIABLES for value in ODD]
     random.Random(seed).shuffle(found)
     return found[: count or None]
 
 
-def call(arguments: list[str], log: Path) -> None:
+def call(variables: dict[str, str], arguments: list[str], log: Path) -> None:
     """To its end, which some have to be told to come to."""
     if not (pid := os.fork()):
+        os.environ.update(variables)
         os.setsid()
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         to = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -81,11 +92,12 @@ def work(seed: int, count: int) -> int:
     Path("s.jsonl").write_text(json.dumps({"content": json.dumps({"action": "finish", "answer": "x"})}) + "\n")
     Path("t.jsonl").write_text('{"id": "a", "task": "t"}\n')
     todo, log = drawn(seed, count), Path.home() / "said"
-    for arguments in todo:
-        call(arguments, log)
+    for variables, arguments in todo:
+        call(variables, arguments, log)
         said = log.read_text(errors="replace")
         if any(sign in said for sign in _SIGNS):
-            print(json.dumps({"arguments": [one[:60] for one in arguments], "said": said[-2000:]}), flush=True)
+            shown = {name: value[:60] for name, value in variables.items()} | {"": [one[:60] for one in arguments]}
+            print(json.dumps({"case": shown, "said": said[-2000:]}), flush=True)
     return len(todo)
 
 

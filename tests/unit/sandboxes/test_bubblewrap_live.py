@@ -165,7 +165,11 @@ def test_trial_says_why_an_overlay_is_impossible(tmp_path: Path) -> None:
     assert overlay_check(Path("/dev/shm"))(Path("/proc")) is not None
 
 
-def test_doctor_finds_this_machine_safe() -> None:
+@pytest.mark.parametrize("home", [None, "", "/"])
+def test_doctor_finds_this_machine_safe(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    """Also where HOME is the root folder, as in images that know no account for their user."""
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
     findings = probe()
     assert [finding.name for finding in findings if finding.required and not finding.held] == []
     assert sum(finding.name.startswith("escape: ") for finding in findings) >= 12

@@ -17,6 +17,7 @@ import pytest
 
 from stockade.core.errors import StoreFailed
 from stockade.core.events import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, RunEvent, to_json
+from stockade.runtime import records
 from stockade.store.database import migrations
 from stockade.store.record import SQLRecord
 from stockade.store.sqlite import SQLiteDatabase, SQLiteStore
@@ -211,6 +212,13 @@ async def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     blocker.write_text("")
     with pytest.raises(StoreFailed, match="cannot be opened"):
         SQLiteStore(blocker / "runs.db")
+
+
+async def test_a_state_folder_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(StoreFailed, match=r"cannot be opened: .*Not a directory"):
+        records.open_store(None)
 
 
 async def test_a_full_disk_is_a_clear_error_and_the_record_stays_whole(tmp_path: Path) -> None:

@@ -133,7 +133,12 @@ def _bait() -> Iterator[Bait]:
         variables = Path("/proc/self/environ").read_bytes().split(b"\0")
         ours = max(variables, key=len).decode(errors="replace") or "STOCKADE_NO_VARIABLE"
         comm = Path("/proc/self/comm").read_text().strip()
-        yield Bait(str(secret), os.getpid(), comm, ours, listener.getsockname()[1], str(Path.home()), _PROBE)
+        yield Bait(str(secret), os.getpid(), comm, ours, listener.getsockname()[1], _home(), _PROBE)
+
+
+def _home() -> str:
+    """Yours; where HOME is empty or the root folder, which every sandbox has, root's."""
+    return next(home for home in (str(Path.home()), "/root") if os.path.realpath(home) != "/")
 
 
 def script_of(escape: Escape, bait: Bait) -> str:

@@ -72,7 +72,7 @@ def _path(where: str | None) -> Path:
         return Path(where)
     path = state_dir() / "runs.db"
     for mine, mode in ((path.parent, 0o700), (path, 0o600)):  # as older versions did not make them
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # whoever opens it says what is wrong
             seen = mine.lstat()
             if seen.st_uid == os.geteuid() and not stat.S_ISLNK(seen.st_mode) and seen.st_mode & 0o077:
                 mine.chmod(mode)
