@@ -11,6 +11,7 @@ from stockade.fleet.inspect_log import inspect_log
 from stockade.fleet.results import Attempt, default_results
 from stockade.fleet.statistics import compare, sign_test, summary, wilson
 from stockade.fleet.tasks import Item, Selection, read_tasks
+from stockade.runtime.bots import find_bot, with_defaults
 from stockade.runtime.spec import RunSpec
 
 BASE = RunSpec(model="scripted/none.jsonl", seed=7)
@@ -33,6 +34,8 @@ def read(path: Path, **select: Any) -> list[Item]:
         ({"id": "a", "task": "t"}, "line 2: the id 'a' is that of", "give each its own"),
         ({"id": "b"}, "line 2: the key 'task' is missing", None),
         ({"id": "b", "task": "t", "limits": {"max_turns": -1}}, "line 2: limits.max_turns: ", None),
+        ({"id": "b", "task": "t", "bot": "readin"}, "line 2: there is no bot 'readin'", "did you mean reading?"),
+        ({"id": "b", "task": "t", "bot": "no.toml"}, "no.toml", None),
         ({"id": "b", "task": "t", "folder": "nowhere"}, "line 2: there is no folder ", None),
         ({"id": "b", "task": "t", "protect": "/etc/passwd"}, "line 2: protect: '/etc/passwd' is no path in", None),
     ],
@@ -61,11 +64,30 @@ def test_paths_are_those_of_the_file_and_limits_those_of_the_task(tmp_path: Path
     (tmp_path / "repo").mkdir()
     (tmp_path / "x").touch()
     path = write(tmp_path / "t.jsonl", {"id": "a", "task": "t", "folder": "repo:ro", "files": ["x:y"],
-                                        "limits": {"max_turns": 3}, "check": "true"})  # fmt: skip
+                                        "image": "oci:here", "limits": {"max_turns": 3}, "check": "true"})  # fmt: skip
     (item,) = read(path)
     assert item.spec.folder == (f"{tmp_path}/repo:ro",)
-    assert item.spec.copy_in == (f"{tmp_path}/x:y",)
+    assert (item.spec.copy_in, item.spec.image) == ((f"{tmp_path}/x:y",), f"oci:{tmp_path}/here")
     assert (item.spec.max_turns, item.spec.check, item.spec.model) == (3, ("true",), "scripted/none.jsonl")
+
+
+def test_what_nobody_said_is_as_the_bot_of_the_task_wants_it(tmp_path: Path) -> None:
+    (tmp_path / "bots").mkdir()
+    (tmp_path / "bots" / "own.toml").write_text(
+        'name = "own"\nprompt = "p"\ntools = ["shell"]\n'
+        'max_turns = 2\nmax_cost = 0.5\ncheck = "true"\nhooks = ["loop_detection"]\n'
+    )
+    limits = {"max_turns": 9}
+    rows = ({"id": "a", "task": "t", "bot": "bots/own.toml"},
+            {"id": "b", "task": "t", "bot": "bots/own.toml", "check": "false", "limits": limits},
+            {"id": "c", "task": "t"})  # fmt: skip
+    given = BASE.model_copy(update={"max_cost": 0.1, "hooks": ("-tidy",)})
+    path = write(tmp_path / "t.jsonl", *rows)
+    found = [(one.spec.max_turns, one.spec.max_cost, one.spec.check) for one in read(path)]
+    assert found == [(2, 0.5, ("true",)), (9, 0.5, ("false",)), (None, None, ())]
+    own, *_ = read_tasks(path, given, Selection())
+    assert (own.spec.max_turns, own.spec.max_cost, own.spec.hooks) == (2, 0.1, ("-tidy",))
+    assert with_defaults(own.spec, find_bot(own.spec.bot)).hooks == ("loop_detection", "-tidy")
 
 
 def test_which_of_them_in_which_order_how_often(tmp_path: Path) -> None:

@@ -4,23 +4,26 @@ of them starts.
 
 import csv
 import fnmatch
+import functools
 import hashlib
 import io
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from stockade.bots.spec import BotSpec
 from stockade.core.data import Data, first_refused
 from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.events import Checks
 from stockade.core.settings import listed
 from stockade.paths import read_regular
-from stockade.runtime.policy import make_policy
+from stockade.runtime.bots import find_bot, with_defaults
+from stockade.runtime.policy import image_from, make_policy
 from stockade.runtime.settings import FOLDER_MODES
 from stockade.runtime.spec import RunSpec
 
@@ -114,7 +117,8 @@ def read_tasks(source: Path | Iterable[Mapping[str, Any]], base: RunSpec, select
     chosen = select.of(tasks, base.seed or 0)
     if not chosen:
         raise UsageError("no task fits the filter", "--filter takes a pattern of the id, or tag=NAME")
-    specs = {one.id: _spec(places[one.id], one, base, where) for one in chosen}
+    bots = functools.cache(find_bot)
+    specs = {one.id: _spec(places[one.id], one, base, where, bots) for one in chosen}
     return [_item(one, specs[one.id], epoch) for epoch in range(1, select.epochs + 1) for one in chosen]
 
 
@@ -195,10 +199,11 @@ def _task(place: str, row: Mapping[str, Any]) -> Task:
         raise UsageError(f"{place}: {key}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
-def _spec(place: str, task: Task, base: RunSpec, where: Path) -> RunSpec:
-    """The settings of the command line with what the task says."""
+def _spec(place: str, task: Task, base: RunSpec, where: Path, bots: Callable[[str], BotSpec]) -> RunSpec:
+    """The settings of the command line with what the task says, and else what its bot wants."""
+    bot = str(where / Path(task.bot).expanduser()) if task.bot and task.bot.endswith(".toml") else task.bot
     said: dict[str, Any] = {
-        "task": task.task, "image": task.image, "bot": task.bot, "model": task.model, "check": task.check,
+        "task": task.task, "image": image_from(task.image, where), "bot": bot, "model": task.model, "check": task.check,
         "score": task.score,
         "protect": task.protect, **task.limits.model_dump(),
         "folder": (_from(where, task.folder, FOLDER_MODES),) if task.folder else (),
@@ -207,7 +212,9 @@ def _spec(place: str, task: Task, base: RunSpec, where: Path) -> RunSpec:
     }  # fmt: skip
     said = {key: value for key, value in said.items() if value not in (None, ())}
     try:
-        spec = RunSpec.model_validate({**base.model_dump(by_alias=True), **said})
+        spec = RunSpec.model_validate({**base.model_dump(by_alias=True, exclude_unset=True), **said})
+        hooks, spec = spec.hooks, with_defaults(spec, bots(spec.bot))
+        spec = spec.model_copy(update={"hooks": hooks})  # a run adds those of its bot by itself
         if (spec.best_of or 1) > 1 and not spec.check:
             raise UsageError("of several candidates the check picks one, and there is none", "--check CMD")
         for rule in make_policy(spec, "overlay").folders:

@@ -78,7 +78,7 @@ def make_policy(spec: RunSettings, default_mode: FolderMode) -> Policy:
             **({"GIT_CONFIG_SYSTEM": _GIT_USER} if files else {}),
             **environment_of(spec),
         },
-        rootfs=_from_anywhere(spec.image),
+        rootfs=image_from(spec.image, Path()),
         streams=spec.streams,
         credentials=tuple(map(credential_of, spec.credential)),
         ssh_agent=tuple(map(ssh_account_of, spec.ssh_agent)),
@@ -86,12 +86,12 @@ def make_policy(spec: RunSettings, default_mode: FolderMode) -> Policy:
     )
 
 
-def _from_anywhere(image: str | None) -> str | None:
-    """A run that goes on may do so from another folder."""
+def image_from(image: str | None, where: Path) -> str | None:
+    """With the whole path of one that is a file, as seen from `where`: a run may go on from another folder."""
     if image is None or not is_image_file(image):
         return image
     kind, _, path = image.partition(":")
-    return f"{kind}:{Path(path).expanduser().absolute()}"
+    return f"{kind}:{(where / Path(path).expanduser()).absolute()}"
 
 
 def unshown(policy: Policy) -> list[str]:
