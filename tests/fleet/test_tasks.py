@@ -11,7 +11,7 @@ from stockade.fleet.inspect_log import inspect_log
 from stockade.fleet.results import Attempt, default_results
 from stockade.fleet.statistics import compare, sign_test, summary, wilson
 from stockade.fleet.tasks import Item, Selection, read_tasks
-from stockade.runtime.bots import find_bot, with_defaults
+from stockade.runtime.bots import find_bot, with_all
 from stockade.runtime.spec import RunSpec
 
 BASE = RunSpec(model="scripted/none.jsonl", seed=7)
@@ -87,7 +87,7 @@ def test_what_nobody_said_is_as_the_bot_of_the_task_wants_it(tmp_path: Path) -> 
     assert found == [(2, 0.5, ("true",)), (9, 0.5, ("false",)), (None, None, ())]
     own, *_ = read_tasks(path, given, Selection())
     assert (own.spec.max_turns, own.spec.max_cost, own.spec.hooks) == (2, 0.1, ("-tidy",))
-    assert with_defaults(own.spec, find_bot(own.spec.bot)).hooks == ("loop_detection", "-tidy")
+    assert with_all(own.spec, find_bot(own.spec.bot)).hooks == ("loop_detection", "-tidy")
 
 
 def test_which_of_them_in_which_order_how_often(tmp_path: Path) -> None:

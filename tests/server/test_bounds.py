@@ -9,15 +9,17 @@ import httpx2
 import pytest
 from anyio.from_thread import start_blocking_portal
 
+from stockade.core.errors import UsageError
 from stockade.runtime import records
 from stockade.runtime.roots import Roots
-from stockade.runtime.spec import spec_of
+from stockade.runtime.spec import RunSpec, spec_of
 from stockade.server.api import Served
 from stockade.server.app import make_app
-from stockade.server.bounds import Rate
+from stockade.server.bounds import Rate, bounded
+from stockade.server.models import NewRun
 from stockade.server.runs import Runs
 from stockade.server.sandboxes import Sandboxes
-from stockade.server.tokens import Tokens
+from stockade.server.tokens import Token, Tokens
 from stockade.server.uploads import MAX_UPLOADS, Uploads
 from stockade.testing import say
 from tests.server.conftest import COUNT, DONE, Stage, asked, begin, killed, stream, until
@@ -26,6 +28,36 @@ from tests.support.fake_openai import FakeOpenAI, says
 
 MORE = {"text": "more"}
 WAYS = {"resume": None, "messages": MORE, "rewind": {"turn": 1}}
+
+
+def test_what_the_bot_of_a_server_wants_bounds_its_clients_too(tmp_path: Path) -> None:
+    bot = tmp_path / "own.toml"
+    bot.write_text(
+        'prompt = "p"\nmax_turns = 2\ntimeout = 60\napprove = "ask"\nprotect = ["tests"]\ncheck = "true"\n'
+        'hooks = ["tidy"]\n'
+    )
+    token = Token(id="t", name="t", scopes=("run",), sha256="", made=0)
+    own = RunSpec(bot=str(bot), max_tokens=500)
+    free = bounded(own, (), token, NewRun(task="t"), None, None)
+    bounds: tuple[object, ...] = (
+        free.max_turns,
+        free.timeout,
+        free.max_tokens,
+        free.approve,
+        free.protect,
+        free.check,
+        free.hooks,
+    )
+    assert bounds == (2, 60, 500, "ask", ("tests",), ("true",), ())
+    more = NewRun.model_validate(
+        {"task": "t", "protect": ["docs"], "limits": {"max_turns": 100, "timeout": 600, "max_tokens": 9}}
+    )
+    asked = bounded(own, (), token, more, None, None)
+    assert (asked.max_turns, asked.timeout, asked.max_tokens, asked.protect) == (2, 60, 9, ("tests", "docs"))
+    with pytest.raises(UsageError, match="approve=ask"):
+        bounded(own, (), token, NewRun(task="t", approve="never"), None, None)
+    other = bounded(own, (), token, NewRun(task="t", bot="reading"), None, None)
+    assert (other.max_turns, other.timeout, other.approve) == (None, 1800, "never")
 
 
 def at_once(client: httpx2.Client, *requests: tuple[str, object]) -> list[httpx2.Response]:

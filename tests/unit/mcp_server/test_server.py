@@ -12,8 +12,10 @@ from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 
+from stockade.core.events import RunStarted
 from stockade.mcp_server.app import make_server
 from stockade.mcp_server.service import Service
+from stockade.runtime import records
 from stockade.runtime.roots import Roots
 from stockade.runtime.spec import RunSpec
 
@@ -92,6 +94,21 @@ async def test_every_tool_says_what_it_is_before_it_is_called(folder: Path) -> N
         assert reads == {"runs_list", "run_show", "run_diff", "sandbox_poll", "sandbox_read", "sandbox_diff"}
     assert changing[False] == {"run_apply", "sandbox_kill", "sandbox_close"}
     assert changing[True] - changing[False] == {"run_bot", "sandbox_exec", "sandbox_run", "sandbox_start"}
+
+
+async def test_a_client_may_ask_for_less_than_the_bot_of_the_server_has_and_not_for_more(folder: Path) -> None:
+    bot = folder.parents[1] / "own.toml"
+    bot.write_text('prompt = "p"\nmax_turns = 1\ntimeout = 60\n')
+    found = service(folder, *[WRITES[0]] * 5, bot=str(bot))
+    async with client(found) as one:
+        for wanted in ({}, {"max_turns": 4, "timeout_s": 500}):
+            told = data(await one.call_tool("run_bot", {"task": "t", "folder": "one", **wanted}))
+            assert (told["reason"], told["detail"]) == ("turns", "turns: 1 of 1")
+            store = records.open_store(None)
+            started = (await store.events(told["run"]))[0]
+            await store.close()
+            assert isinstance(started, RunStarted)
+            assert started.budget.timeout_s == 60
 
 
 async def test_runs_are_resources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

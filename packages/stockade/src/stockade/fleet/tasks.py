@@ -213,8 +213,7 @@ def _spec(place: str, task: Task, base: RunSpec, where: Path, bots: Callable[[st
     said = {key: value for key, value in said.items() if value not in (None, ())}
     try:
         spec = RunSpec.model_validate({**base.model_dump(by_alias=True, exclude_unset=True), **said})
-        hooks, spec = spec.hooks, with_defaults(spec, bots(spec.bot))
-        spec = spec.model_copy(update={"hooks": hooks})  # a run adds those of its bot by itself
+        spec = with_defaults(spec, bots(spec.bot))
         if (spec.best_of or 1) > 1 and not spec.check:
             raise UsageError("of several candidates the check picks one, and there is none", "--check CMD")
         for rule in make_policy(spec, "overlay").folders:

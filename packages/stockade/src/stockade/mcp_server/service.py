@@ -26,6 +26,7 @@ from stockade.mcp_server.results import Applied, Executed, Finished, Recorded
 from stockade.paths import run_dir
 from stockade.run_lock import cleanup, is_locked, lock, status_now
 from stockade.runtime import factory, records, sandboxes
+from stockade.runtime.bots import find_bot, with_defaults
 from stockade.runtime.policy import environment_of, make_policy
 from stockade.runtime.resume import bring_back
 from stockade.runtime.roots import DEFAULT_TIMEOUT_S, Roots
@@ -73,10 +74,6 @@ class Service:
         outside = policy.network.mode != "none" or policy.credentials or policy.ssh_agent
         return bool(outside) or not sandboxes.is_sealed(self.options.sandbox)
 
-    def _bounded(self, name: str, wanted: float | None, otherwise: float) -> float:
-        most = getattr(self.options, name) or otherwise
-        return min(wanted, most) if wanted else most
-
     def options_for(self, folder: str | None, mode: Mode, **more: Any) -> RunSpec:
         folders = () if folder is None else (self.roots.allowed(folder, mode),)
         given = {name: value for name, value in more.items() if value is not None}
@@ -119,8 +116,9 @@ class Service:
         """
         if bot is not None and bot.endswith(".toml"):
             raise UsageError(f"there is no bot {bot!r}", "a bot is a name here, never a file")
-        turns = None if max_turns is None else int(self._bounded("max_turns", max_turns, max_turns))
-        timeout = self._bounded("timeout", timeout_s, DEFAULT_TIMEOUT_S)
+        own = with_defaults(self.options, find_bot(bot or self.options.bot))
+        turns = None if max_turns is None else int(_bounded(own, "max_turns", max_turns, max_turns))
+        timeout = _bounded(own, "timeout", timeout_s, DEFAULT_TIMEOUT_S)
         limits = {"task": task, "bot": bot, "check": check, "max_turns": turns, "timeout": timeout}
         options = self.options_for(folder, mode, **limits)
         async with self._room(), self._store() as store:
@@ -148,7 +146,7 @@ class Service:
         """Run one command in a fresh sandbox, in /workspace. What it writes is thrown away."""
         options = self.options_for(folder, "overlay")
         policy, run_id = make_policy(options, "overlay"), records.new_run_id()
-        limit = self._bounded("command_timeout", timeout_s, policy.limits.command_timeout_s)
+        limit = _bounded(options, "command_timeout", timeout_s, policy.limits.command_timeout_s)
         async with self._room():
             with lock(run_id):
                 sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
@@ -276,6 +274,11 @@ class Service:
         async with self._store() as store:
             run_id = await store.find(run)
             return run_id, await store.events(run_id)
+
+
+def _bounded(options: RunSpec, name: str, wanted: float | None, otherwise: float) -> float:
+    most = getattr(options, name) or otherwise
+    return min(wanted, most) if wanted else most
 
 
 def _told(event: RunEvent) -> str:

@@ -1,6 +1,7 @@
 """Bots by their names, and who drives the runs of one."""
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -55,18 +56,24 @@ def driver_of(spec: BotSpec) -> str:
 
 
 def with_defaults(spec: RunSpec, bot: BotSpec) -> RunSpec:
-    """What nobody set is as the bot wants it. UsageError when a value of its file is none."""
-    unset = {key: value for key, value in bot.settings.items() if key not in spec.model_fields_set}
-    if bot.settings.get("hooks"):
-        unset["hooks"] = (*bot.settings["hooks"], *spec.hooks)
-    if bot.answers:
-        unset["answers"] = bot.answers
+    """What nobody set is as the bot wants it, but for its hooks. UsageError when a value of its file is none."""
+    unset = {key: value for key, value in bot.settings.items() if key not in {*spec.model_fields_set, "hooks"}}
+    return _with(spec, bot, unset | ({"answers": bot.answers} if bot.answers else {}))
+
+
+def with_all(spec: RunSpec, bot: BotSpec) -> RunSpec:
+    """The same, and its hooks before those of the user: once, for a run."""
+    spec, hooks = with_defaults(spec, bot), bot.settings.get("hooks")
+    return _with(spec, bot, {"hooks": (*hooks, *spec.hooks)}) if hooks else spec
+
+
+def _with(spec: RunSpec, bot: BotSpec, values: dict[str, Any]) -> RunSpec:
     try:
-        checked = RunSpec.model_validate(unset)
+        checked = RunSpec.model_validate(values)
     except ValidationError as error:
         key, message = first_refused(error, RunSpec)
         raise UsageError(f"{bot.file or f'bot {bot.name}'}: {key}{message}") from None
-    return spec.model_copy(update={key: getattr(checked, key) for key in unset})
+    return spec.model_copy(update={key: getattr(checked, key) for key in values})
 
 
 def bot_list() -> tuple[str, ...]:

@@ -40,7 +40,7 @@ from stockade.models.settings import silent
 from stockade.paths import run_dir, state_dir
 from stockade.run_lock import lock
 from stockade.runtime import models
-from stockade.runtime.bots import bot_of, driver_of, find_bot, with_defaults
+from stockade.runtime.bots import bot_of, driver_of, find_bot, with_all
 from stockade.runtime.hooks import approval_notes, hooks_of, make_approver, make_network_asker, read_rules
 from stockade.runtime.images import check_sees, read_images
 from stockade.runtime.judging import judge_of
@@ -154,7 +154,7 @@ class _Build:
     async def new(self) -> Prepared:
         """Of what was asked for. When it fails, nothing is left of it."""
         objects, bot, notes = self.spec.objects, self.spec.objects.bot or find_bot(self.spec.bot), list[str | None]()
-        asked, spec = self.spec, with_defaults(self.spec, bot)
+        asked, spec = self.spec, with_all(self.spec, bot)
         unused = _unused(spec, bot)
         none = {} if bot.bot.asks else {**_NO_MODEL, "model": f"program/{bot.name}"}
         spec = self.spec = spec.model_copy(

@@ -18,7 +18,7 @@ from stockade.fleet.batch import Plan, Runner, opened
 from stockade.fleet.known import find_results
 from stockade.fleet.tasks import Selection, read_tasks
 from stockade.paths import read_regular, state_dir
-from stockade.runtime.roots import DEFAULT_TIMEOUT_S, Roots
+from stockade.runtime.roots import Roots
 from stockade.runtime.spec import RunSpec
 from stockade.server.models import Wire
 from stockade.server.runs import SERVER_STOPPED, say, why
@@ -45,8 +45,7 @@ class Batches:
     """Each has a folder in the server's state: what was asked for, as long as it is not over, and its results."""
 
     def __init__(self, options: RunSpec, roots: Roots, store: RunStore) -> None:
-        own = {"folder": (), "timeout": options.timeout or DEFAULT_TIMEOUT_S}
-        self._base, self._roots, self._store = options.model_copy(update=own), roots, store
+        self._base, self._roots, self._store = options.model_copy(update={"folder": ()}), roots, store
         self._running: dict[str, Runner] = {}
         self._group: TaskGroup
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import anyio
 
+from stockade.bots.spec import BotSpec
 from stockade.core.errors import UsageError
 from stockade.core.events import HistoryCompacted, ModelAnswered, RunEvent, RunStarted
 from stockade.core.ports import RunStore
+from stockade.runtime.bots import find_bot, with_defaults
 from stockade.runtime.roots import DEFAULT_TIMEOUT_S
 from stockade.runtime.spec import RunSpec, spec_of
 from stockade.server.models import NewRun
@@ -89,9 +91,11 @@ def _cost(started: RunStarted, events: Iterable[RunEvent]) -> float:
     return total
 
 
-def bounded(own: RunSpec, models: Collection[str], token: Token, asked: NewRun, folder: str | None) -> RunSpec:
-    """What is `asked` for, within the server's `own` settings. UsageError for more than those."""
-    limits = asked.limits
+def bounded(
+    own: RunSpec, models: Collection[str], token: Token, asked: NewRun, folder: str | None, bot: BotSpec | None
+) -> RunSpec:
+    """What is `asked` for, within the server's `own` settings and those of the bot. UsageError for more than those."""
+    own, limits = with_defaults(own, bot or find_bot(asked.bot or own.bot)), asked.limits
     if asked.model is not None and asked.model not in {own.model, *models} and not token.may("admin"):
         known = ", ".join(sorted({own.model, *models}))
         raise UsageError(f"this server does not ask the model {asked.model}", f"it may be {known}")

@@ -177,7 +177,7 @@ class Runs:
     async def _begin(
         self, token: Token, asked: NewRun, folder: str | None, request: list[str] | None, bot: BotSpec | None = None
     ) -> str:
-        spec = bounded(self.options, self.models, token, asked, folder)
+        spec = bounded(self.options, self.models, token, asked, folder, bot)
         spec = spec.model_copy(update={"objects": spec.objects.but(bot=bot)})
         async with self._room(token, token.id) as live:
             spec = await self._afford(token, live, spec)
