@@ -126,9 +126,12 @@ async def test_binary_deleted_and_linked_files_are_named(stand: Stand) -> None:
         assert sorted(stand.tree()) == ["zero"]
 
 
-async def test_each_action_is_asked_about_in_the_mode_ask(stand: Stand) -> None:
+@pytest.mark.parametrize("says", ["flag", "bot"])
+async def test_each_action_is_asked_about_in_the_mode_ask(stand: Stand, says: str) -> None:
     answers = (shell("echo one"), shell("echo two"), finish("done"))
-    more = ("--approve", "ask")
+    bot = stand.tmp / "own.toml"
+    bot.write_text('prompt = "p"\napprove = "ask"\n')
+    more = ("--approve", "ask") if says == "flag" else ("--bot", str(bot))
     async with stand.editor(*answers, flags=more, choose=taking("y", "refuse")) as (agent, editor):
         session = await agent.new_session(cwd=str(stand.demo))
         assert session.modes is not None

@@ -76,8 +76,14 @@ async def test_its_tools_say_what_they_want(folder: Path) -> None:
 
 async def test_every_tool_says_what_it_is_before_it_is_called(folder: Path) -> None:
     changing: dict[bool, set[str]] = {}
-    for networked in (False, True):
-        more = {"net": "pypi.org"} if networked else {}
+    bot = folder.parents[1] / "own.toml"
+    bot.write_text('prompt = "p"\nnet = "pypi.org"\n')
+    said: tuple[tuple[bool, dict[str, Any]], ...] = (
+        (False, {}),
+        (True, {"net": "pypi.org"}),
+        (True, {"bot": str(bot)}),
+    )
+    for networked, more in said:
         async with client(service(folder, *WRITES, **more)) as one:
             tools = (await one.list_tools()).tools
         for tool in tools:

@@ -59,7 +59,7 @@ from stockade.core.secrets import view_of
 from stockade.core.text import one_line
 from stockade.loop.state import fold
 from stockade.run_lock import is_locked
-from stockade.runtime.bots import working_folders
+from stockade.runtime.bots import find_bot, with_defaults, working_folders
 from stockade.runtime.records import new_run_id
 from stockade.runtime.resume import make_branch
 from stockade.runtime.settings import Settings, load
@@ -312,6 +312,8 @@ class StockadeAgent:
             raise UsageError(f"{MAX_SESSIONS} sessions are open", "close one of them")
         assert self._client is not None
         options = settings.options
+        if not began:
+            options = with_defaults(options, find_bot(options.bot))
         outbox = Outbox(self._client, run_id)
         mode = cast(Mode, options.approve.partition("=")[0])
         session = Session(

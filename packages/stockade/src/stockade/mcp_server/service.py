@@ -62,15 +62,20 @@ class Service:
         """What `options` say; clients may name its folders."""
         return cls(options, Roots.of(options.folder))
 
+    def own(self, bot: str | None = None) -> RunSpec:
+        """The options with what that bot's file sets beside them, by default the server's."""
+        return with_defaults(self.options, find_bot(bot or self.options.bot))
+
     @property
     def redactor(self) -> Redactor:
         """For all that a client gets to see."""
-        return build_redactor(os.environ, environment_of(self.options), self.options.redact)
+        own = self.own()
+        return build_redactor(os.environ, environment_of(own), own.redact)
 
     @property
     def reaches(self) -> bool:
         """Whether what runs inside can change anything outside."""
-        policy = make_policy(self.options_for(None, "overlay"), "overlay")
+        policy = make_policy(self.own().model_copy(update={"folder": ()}), "overlay")
         outside = policy.network.mode != "none" or policy.credentials or policy.ssh_agent
         return bool(outside) or not sandboxes.is_sealed(self.options.sandbox)
 
@@ -116,7 +121,7 @@ class Service:
         """
         if bot is not None and bot.endswith(".toml"):
             raise UsageError(f"there is no bot {bot!r}", "a bot is a name here, never a file")
-        own = with_defaults(self.options, find_bot(bot or self.options.bot))
+        own = self.own(bot)
         turns = None if max_turns is None else int(_bounded(own, "max_turns", max_turns, max_turns))
         timeout = _bounded(own, "timeout", timeout_s, DEFAULT_TIMEOUT_S)
         limits = {"task": task, "bot": bot, "check": check, "max_turns": turns, "timeout": timeout}
