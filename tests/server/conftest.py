@@ -73,9 +73,10 @@ class Stage:
         (self.path / name).write_text("".join(f"{line}\n" for line in lines))
         return f"scripted/{self.path / name}"
 
-    def serve(self, *flags: str, port: int = 0) -> "subprocess.Popen[bytes]":
-        """Returns when it answers; its address is `url`."""
-        arguments = ("--port", str(port), "--folder", str(self.demo), "--model", self.script("default", COUNT, DONE))
+    def serve(self, *flags: str, port: int = 0, model: bool = True) -> "subprocess.Popen[bytes]":
+        """Returns when it answers; its address is `url`. With a `model` by its flag, or none."""
+        named = ("--model", self.script("default", COUNT, DONE)) if model else ()
+        arguments = ("--port", str(port), "--folder", str(self.demo), *named)
         with (self.path / "stderr").open("ab") as log:
             process = subprocess.Popen(
                 self.command(*arguments, *flags), env=self.environment(), stdout=subprocess.PIPE, cwd=self.demo,

@@ -19,7 +19,7 @@ import pytest
 
 from stockade.server.guard import MAX_BODY
 from stockade.testing import say
-from tests.server.conftest import DONE, PATIENCE_S, Stage, asked, begin, until
+from tests.server.conftest import COUNT, DONE, PATIENCE_S, Stage, asked, begin, until
 
 OPEN = ("/healthz", "/login", "/logout", "/readyz")
 
@@ -168,6 +168,19 @@ def test_a_token_has_so_many_runs_at_once_and_so_much_money(stage: Stage) -> Non
     with stage.client(stage.token("poor", "read", "run", max_cost=0)) as client:
         reply = client.post("/v1/runs", json={"task": "t"})
         assert (reply.status_code, "0 USD" in reply.text) == (429, True)
+
+
+def test_the_model_of_the_bots_file_is_the_servers_whatever_bot_is_asked(own: Stage) -> None:
+    model, bot = own.script("bots", COUNT, DONE), own.path / "own.toml"
+    bot.write_text(f'prompt = "p"\nmodel = "{model}"\nmax_turns = 1\n')
+    own.serve("--bot", str(bot), model=False)
+    with own.client(own.token("client", "read", "run")) as client:
+        assert client.get("/v1/models").json() == [model]
+        for more, turns in (({}, 1), ({"model": model}, 1), ({"model": model, "bot": "reading"}, 2)):
+            run = begin(client, limits={"max_turns": 5}, **more)
+            assert until(client, run, "end")[-1].name == "end"
+            found = client.get(f"/v1/runs/{run}").json()
+            assert (found["model"], found["turns"]) == (model, turns)
 
 
 def test_a_client_names_no_other_model_and_asks_no_less(own: Stage) -> None:

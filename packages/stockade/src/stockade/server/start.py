@@ -9,6 +9,7 @@ import anyio
 
 from stockade.core.secrets import Redactor
 from stockade.runtime import records
+from stockade.runtime.bots import find_bot, with_defaults
 from stockade.runtime.roots import Roots
 from stockade.runtime.spec import RunSpec
 from stockade.server.api import Served
@@ -36,6 +37,8 @@ async def start(
     until: Callable[[Callable[[], None]], AbstractContextManager[None]],
 ) -> None:
     """Serves inside `until`, which calls what it is given when that shall end. `own`: the command's own flags."""
+    if (model := with_defaults(options, find_bot(options.bot)).model) != options.model:  # that of whatever bot is asked
+        options = options.model_copy(update={"model": model})
     store = records.open_store(options.store)
     tokens = Tokens()
     runs = Runs(options, Roots.of(options.folder), store, tokens, own["allow_model"])
