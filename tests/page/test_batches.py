@@ -109,7 +109,8 @@ def test_one_is_asked_for_stopped_and_gone_on_with(own: Stage, browser: Browser)
     with own.client(own.token("ann")) as ann:
         for wrong, words in (
             ({"folder": "/etc"}, "not among the folders"), ({"folder": ".:rw"}, "may not be given rw"),
-            ({"files": ["/etc/passwd"]}, "names no files"), ({"tesk": "t"}, "there is no key 'tesk'"),
+            ({"files": ["/etc/passwd"]}, "names no files"), ({"bot": "own.toml"}, "never a file"),
+            ({"tesk": "t"}, "there is no key 'tesk'"),
         ):  # fmt: skip
             reply = ann.post("/v1/batches", json={"tasks": [{"id": "a", "task": "t", **wrong}]})
             assert (reply.status_code, words in reply.json()["detail"]) == (422, True), reply.text

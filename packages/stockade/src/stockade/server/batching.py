@@ -111,6 +111,8 @@ class Batches:
         for number, row in enumerate(asked.tasks, 1):
             if odd := next((key for key in _NOT_HERE if key in row), None):
                 raise UsageError(f"task {number}: a client names no {odd}", "stockade batch run does")
+            if str(row.get("bot")).endswith(".toml"):
+                raise UsageError(f"task {number}: a bot is a name here, never a file", "GET /v1/bots names them")
             folder = row.get("folder")
             if isinstance(folder, str):
                 path, colon, mode = folder.rpartition(":")
