@@ -17,7 +17,7 @@ from stockade.store.opening import open_store
 from stockade.testing import say
 from stockade_sandbox.processes import descendants, start_time
 from tests.cli.conftest import PATIENCE_S, Stage, interrupt
-from tests.fleet.test_batch import DONE, begun, check_once, killed_batch, ledger, lines, outcomes
+from tests.fleet.test_batch import DONE, begun, check_once, killed_batch, ledger, lines, outcomes, tasks
 from tests.support import postgres
 
 ALL = 10
@@ -168,6 +168,19 @@ def test_a_node_and_the_database_are_killed_and_every_run_goes_on(stage: Stage) 
         assert process.wait(PATIENCE_S) == 0, process.stderr and process.stderr.read()
         check_once(stage, *record)
         assert any(one["resumed"] for one in lines(stage))
+
+
+def test_paths_are_those_of_the_drivers_folder(stage: Stage) -> None:
+    """Not of the one in which a node was started."""
+    (stage.tmp_path / "own.toml").write_text('prompt = "p"\nmax_turns = 1\n')
+    stage.script(say("shell", command="true"), DONE, name="relative.jsonl")
+    path = tasks(stage, {"id": "a", "task": "t", "folder": "demo", "model": "scripted/relative.jsonl"})
+    with postgres.server() as server, two_nodes(stage) as nodes:
+        done = stage.call(
+            "batch", "run", str(path), "--bot", "own.toml", "--on", f"ray:{nodes.address}", "--store",
+            server.new_database(), folder=stage.tmp_path,
+        )  # fmt: skip
+    assert [(one["outcome"], one["detail"]) for one in lines(stage)] == [("budget", "turns: 1 of 1")], done.err
 
 
 @pytest.mark.parametrize(("where", "words"), [

@@ -29,6 +29,7 @@ from stockade.fleet.elsewhere import at_hand, by_place, paths_of
 from stockade.fleet.results import FINAL, Outcome, Results, Tried
 from stockade.fleet.tasks import Item
 from stockade.fleet.workspaces import Workspaces, point_of_end
+from stockade.paths import current_folder
 from stockade.runtime import records
 from stockade_sandbox.results import FolderLayer
 
@@ -46,13 +47,15 @@ _ENVIRONMENT = {
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a task is given. `allowance` is that of Running, `max_cost` that of Plan. `workspaces`: the address of the
-    store that has the run's folders; empty where each machine has them itself. `last`: that of Results.
+    store that has the run's folders; empty where each machine has them itself. `last`: that of Results. `place`: the
+    driver's current folder, which relative paths of settings are seen from.
     """
 
     item: Item
     run_id: str
     allowance: float
     max_cost: float
+    place: str
     workspaces: str = ""
     last: Outcome | None = None
 
@@ -122,7 +125,7 @@ class RayRunner(Runner):
 
     def __init__(self, ray: Any, workspaces: Workspaces | None, *given: Any) -> None:
         super().__init__(*given)
-        self._ray, self._workspaces = ray, workspaces
+        self._ray, self._workspaces, self._place = ray, workspaces, str(current_folder())
         if workspaces is not None:
             for item in self.items:
                 by_place(item.spec)  # its UsageError before anything starts
@@ -135,7 +138,7 @@ class RayRunner(Runner):
         if not running.run_id:
             await self._name(running)
         last = self.results.last(running.item)
-        job = Job(running.item, running.run_id, running.allowance, self.plan.max_cost, last=last)
+        job = Job(running.item, running.run_id, running.allowance, self.plan.max_cost, self._place, last=last)
         if self._workspaces is not None:
             spec = by_place(running.item.spec)
             await to_thread.run_sync(self._workspaces.begin, running.run_id, paths_of(spec))
@@ -215,6 +218,8 @@ def drive(job: Job) -> Done:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked by Ray, and would be in the sandbox too
     asked = threading.Event()
     before = signal.signal(signal.SIGINT, lambda *_: asked.set())
+    with contextlib.suppress(OSError):  # of another machine, which may not have it
+        os.chdir(job.place)
     try:
         return anyio.run(_drive, job, asked)
     finally:
