@@ -169,7 +169,7 @@ def _called(events: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="an OpenAI-compatible server")
+    parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="OpenAI-compatible; key: OPENAI_API_KEY")
     parser.add_argument("--model", default="openai/qwen")
     parser.add_argument("--categories", nargs="+", choices=CATEGORIES, default=CATEGORIES)
     parser.add_argument("--answers", nargs="+", default=PROTOCOLS)

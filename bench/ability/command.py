@@ -84,7 +84,7 @@ def results(into: Path | None, of: str) -> Path:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="an OpenAI-compatible server")
+    parser.add_argument("--server", default="http://127.0.0.1:8080/v1", help="OpenAI-compatible; key: OPENAI_API_KEY")
     parser.add_argument("--arms", default="stockade", help="with commas between them; `list` says which there are")
     parser.add_argument("--tasks", default="", help="names with commas between them; all by default")
     parser.add_argument("--set", choices=NAMES, default=DEFAULT, dest="of", help="nothing is tuned on fresh ones")

@@ -1,8 +1,8 @@
 """`python -m tests.support.odd_values SEED COUNT`: commands with a value that nobody means, each in its own process.
 
-Every option and argument of every command is given each of ODD, and every command in an environment that has one of
-ODD for one of VARIABLES; COUNT of all these are drawn by the seed, or all with 0. Below the current folder, which is
-empty, with a home of its own. A line of JSON for each that ended with a trace.
+Every option and argument of every command is given each of ODD; COUNT of these are drawn by the seed, or all with 0. A
+quarter as many commands more have one of ODD for one of VARIABLES in their environment. Below the current folder, which
+is empty, with a home of its own. A line of JSON for each that ended with a trace.
 """
 
 import json
@@ -48,7 +48,7 @@ def leaves(
 
 def drawn(seed: int, count: int) -> list[Case]:
     """What is in the environment, and the arguments."""
-    found = list[Case]()
+    found, surrounded = list[Case](), list[Case]()
     for path, command in leaves(commands.stockade, click.Context(commands.stockade, info_name="stockade"), []):
         options = [one for one in command.params if isinstance(one, click.Option) and not one.is_flag]
         given = ["t.jsonl" if "batch" in path else "x" for one in command.params if isinstance(one, click.Argument)]
@@ -56,9 +56,10 @@ def drawn(seed: int, count: int) -> list[Case]:
         found += [({}, [*path, *model, *given, option.opts[0], value]) for option in options for value in ODD]
         for number in range(len(given)):
             found += [({}, [*path, *model, "--", *given[:number], value, *given[number + 1 :]]) for value in ODD]
-        found += [({name: value}, [*path, *model, *given]) for name in VARIABLES for value in ODD]
-    random.Random(seed).shuffle(found)
-    return found[: count or None]
+        surrounded += [({name: value}, [*path, *model, *given]) for name in VARIABLES for value in ODD]
+    for cases in (found, surrounded):
+        random.Random(seed).shuffle(cases)
+    return found[: count or None] + surrounded[: count // 4 or None]
 
 
 def call(variables: dict[str, str], arguments: list[str], log: Path) -> None:

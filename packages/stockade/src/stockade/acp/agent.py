@@ -312,7 +312,7 @@ class StockadeAgent:
             raise UsageError(f"{MAX_SESSIONS} sessions are open", "close one of them")
         assert self._client is not None
         options = settings.options
-        if not began:
+        if not began:  # else what is on record holds
             options = with_defaults(options, find_bot(options.bot))
         outbox = Outbox(self._client, run_id)
         mode = cast(Mode, options.approve.partition("=")[0])
