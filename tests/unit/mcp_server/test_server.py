@@ -115,6 +115,9 @@ async def test_a_client_may_ask_for_less_than_the_bot_of_the_server_has_and_not_
             await store.close()
             assert isinstance(started, RunStarted)
             assert started.budget.timeout_s == 60
+        bot.unlink()
+        assert data(await one.call_tool("runs_list", {}))
+        assert "own.toml" in text(await one.call_tool("run_bot", {"task": "t"}))
 
 
 async def test_runs_are_resources(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

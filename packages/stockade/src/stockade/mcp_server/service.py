@@ -51,31 +51,32 @@ Seconds = Annotated[float | None, Field(gt=0, le=86_400, description="When it is
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """`options`: what the user who started the server set; a client may ask for less, never for more."""
+    """`options`: what the user who started the server set; a client may ask for less, never for more. `own`: the same
+    with what the file of their bot sets, as it was then.
+    """
 
     options: RunSpec
     roots: Roots
     running: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_RUNS))
+    own: RunSpec = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "own", with_defaults(self.options, find_bot(self.options.bot)))
 
     @classmethod
     def of(cls, options: RunSpec) -> "Service":
         """What `options` say; clients may name its folders."""
         return cls(options, Roots.of(options.folder))
 
-    def own(self, bot: str | None = None) -> RunSpec:
-        """The options with what that bot's file sets beside them, by default the server's."""
-        return with_defaults(self.options, find_bot(bot or self.options.bot))
-
     @property
     def redactor(self) -> Redactor:
         """For all that a client gets to see."""
-        own = self.own()
-        return build_redactor(os.environ, environment_of(own), own.redact)
+        return build_redactor(os.environ, environment_of(self.own), self.own.redact)
 
     @property
     def reaches(self) -> bool:
         """Whether what runs inside can change anything outside."""
-        policy = make_policy(self.own().model_copy(update={"folder": ()}), "overlay")
+        policy = make_policy(self.own.model_copy(update={"folder": ()}), "overlay")
         outside = policy.network.mode != "none" or policy.credentials or policy.ssh_agent
         return bool(outside) or not sandboxes.is_sealed(self.options.sandbox)
 
@@ -121,7 +122,7 @@ class Service:
         """
         if bot is not None and bot.endswith(".toml"):
             raise UsageError(f"there is no bot {bot!r}", "a bot is a name here, never a file")
-        own = self.own(bot)
+        own = self.own if bot is None else with_defaults(self.options, find_bot(bot))
         turns = None if max_turns is None else int(_bounded(own, "max_turns", max_turns, max_turns))
         timeout = _bounded(own, "timeout", timeout_s, DEFAULT_TIMEOUT_S)
         limits = {"task": task, "bot": bot, "check": check, "max_turns": turns, "timeout": timeout}
