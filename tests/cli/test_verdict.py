@@ -151,6 +151,8 @@ def test_a_run_that_goes_on_keeps_what_is_protected(project: Stage) -> None:
     assert project.run(cheat, *[DONE] * 5, flags=(*flags, "--max-turns", "1", "--no-input")).status == 3
     ended = project.call("runs", "resume", "--max-turns", "9", "--no-input")
     assert ended.status == 1, ended.err
+    ended = project.call("runs", "resume", "last", "go on", "--no-input")
+    assert ended.status == 1, f"the next task has no check: {ended.err}"
 
 
 def test_of_a_removed_folder_only_what_is_protected_is_there(project: Stage) -> None:

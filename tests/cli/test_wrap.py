@@ -166,6 +166,16 @@ def test_a_task_by_itself(stage: Stage, preset: Path) -> None:
         assert words in ended.err
 
 
+@pytest.mark.parametrize(
+    ("program", "check", "status", "verdict"),
+    [("echo x > made", "test -s made", 0, "· verified ·"), ("echo x > made", "false", 1, "the check does not pass"),
+     ("exit 3", "true", 3, "ended with status 3) · not verified")],
+)  # fmt: skip
+def test_a_check_decides_about_any_program(stage: Stage, program: str, check: str, status: int, verdict: str) -> None:
+    ended = stage.call("wrap", "--folder", str(stage.demo), "--check", check, "--discard", "--", "sh", "-c", program)
+    assert (ended.status, verdict in ended.err) == (status, True), ended.err
+
+
 def test_a_bot_is_told_that_its_check_fails_and_goes_on(stage: Stage, preset: Path) -> None:
     task, check = ("run", "edit a.txt two"), ("--check", "grep -q fixed a.txt")
     where = ("--folder", str(stage.demo), "--bot", "stander")

@@ -107,6 +107,7 @@ def test_a_trusted_file_that_was_changed_is_not_trusted_any_more(tmp_path: Path)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ("check = ' '", "check: the command is empty, and would always pass"),
         ("modle = 'x'", "there is no setting 'modle'"),
         ("max_turns = 'many'", "max_turns: 'many' is not a whole number of at least 0"),
         ("max_turns = -1", "max_turns: -1 is not a whole number of at least 0"),

@@ -153,7 +153,8 @@ def wrap(argv: tuple[str, ...], prompt: str | None, *, home: str | None, cast: P
     """Run claude, codex, gemini, opencode, aider, goose, or any program, in the sandbox on this folder.
 
     Your terminal is passed through to it, as it is; piped, its streams are. What it wrote to the folder, by whatever
-    means, is reviewed at its end as after `stockade run`. Exit status: the program's own; 124 time-out, 125 sandbox.
+    means, is reviewed at its end as after `stockade run`. Exit status: the program's own; 1 where --check
+    fails; 124 time-out, 125 sandbox.
 
     \b
     stockade wrap --home work -- claude

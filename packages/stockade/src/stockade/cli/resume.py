@@ -32,7 +32,7 @@ OVER = (RunFinished, ChangesApplied, ChangesUndone, ChangesDiscarded)
 AGAIN: flags.Flags = (
     flags.flag("model", "Another model; by default the same one."),
     *(flags.flag(key, f"Another bound for the {what} of the whole task.") for key, what in BOUNDS),
-    flags.flag("check", "Another check at the end."),
+    flags.flag("check", "Another check at the end; by default the same."),
     flags.flag("net", "What it may reach from now on."),
     flags.flag("attach", "An image that the model sees beside TASK."),
     click.option("-o", "option", multiple=True, metavar="KEY=VALUE", help=f"Another rule: {', '.join(RULES)}."),

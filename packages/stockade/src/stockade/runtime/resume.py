@@ -98,7 +98,7 @@ def spec_of(
         "answers": started.answers,
         "sandbox": started.sandbox,
         "seed": started.sampling.seed,
-        "check": () if task else now.check,
+        "check": now.check,
         "protect": started.protect,
         "tool": (*(started.actions or ()), *started.tools),
         "redact": (*hidden_names(started), *today.redact),

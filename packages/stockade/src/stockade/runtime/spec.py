@@ -131,6 +131,14 @@ class RunSpec(
             raise NotOneOf(value, "never", "ask", "rules", "rules=FILE")
         return value
 
+    @field_validator("check", "score")
+    @classmethod
+    def _commands(cls, value: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
+        """An empty one (a variable that is not set, perhaps) would pass."""
+        if any(not one.strip() for one in ((value,) if isinstance(value, str) else value or ())):
+            raise ValueError("the command is empty, and would always pass: leave it out, or say `true`")
+        return value
+
     @field_validator("protect")
     @classmethod
     def _protect(cls, value: tuple[str, ...]) -> tuple[str, ...]:

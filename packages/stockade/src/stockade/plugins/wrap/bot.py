@@ -31,6 +31,7 @@ from stockade.extend import (
     BotSpec,
     CommandOutput,
     Ending,
+    EndRun,
     ExecResult,
     Finish,
     FolderRule,
@@ -55,6 +56,7 @@ MAX_ANSWER_BYTES = 1 << 20
 MAX_PROGRAMS, MAX_WORDS_CHARS = 2_000, 300
 """Of an event: different ones, and characters of each one's words."""
 SHOWN = 8
+_LEFT = EndRun("stopped", "hook", "a hook wants more, and the program has ended")
 
 Carry = Callable[[Sandbox, Sequence[str]], Awaitable[ExecResult]]
 """Runs a program in a sandbox with the user's own streams, for as long as it is wanted."""
@@ -132,24 +134,24 @@ class Wrapped(Bot):
             raise UsageError(f"the run asks {started.model} to its end", "leave --model out, or begin another run")
 
     async def run(self, ctx: RunContext) -> Ending:
-        wanted = wanted_of(ctx.started)
-        if not wanted.alone:
-            done = await self._do(ctx, wanted.argv, None)
-            return _ended(wanted, done) or Ending("done", "finish")
-        told, again = ctx.started.task, bool(ctx.state.acted)
+        wanted, told, again = wanted_of(ctx.started), ctx.started.task, bool(ctx.state.acted)
         while True:
-            if (end := await ctx.hooks.before_turn(1)) is not None:
-                return Ending(end.status, end.reason, end.detail)
+            if wanted.alone and (end := await ctx.hooks.before_turn(1)) is not None:
+                return _ending(ctx, end)
             turns = ctx.started.budget.max_turns
-            arguments, stdin = wanted.preset.headless(told, again=again, turns=turns, model=wanted.model)
+            arguments, stdin = tuple[str, ...](), None
+            if wanted.alone:
+                arguments, stdin = wanted.preset.headless(told, again=again, turns=turns, model=wanted.model)
             done = await self._do(ctx, (*wanted.argv, *arguments), stdin)
-            if (broken := _ended(wanted, done)) is not None:
-                return broken
+            if (end := _unsuccessful(wanted, done)) is not None:
+                return _ending(ctx, end)
             answer, before = done.stdout.decode(errors="replace").strip(), len(ctx.record.context.messages())
             end = await ctx.hooks.before_finish(Finish(answer=answer), spoken=False)
+            if end is None and not wanted.alone:
+                failed = ctx.started.check and not ctx.state.verified
+                end = EndRun("done", "check_failed", "the check does not pass") if failed else _LEFT
             if end is not None:
-                verified = bool(ctx.state.verified) and end.reason == "finish" if ctx.started.check else None
-                return Ending(end.status, end.reason, end.detail, answer, verified)
+                return _ending(ctx, end, answer if wanted.alone else None)
             told, again = "\n\n".join(one.content for one in ctx.record.context.messages()[before:]), True
 
     async def _do(self, ctx: RunContext, argv: Sequence[str], stdin: bytes | None) -> CommandOutput:
@@ -207,12 +209,17 @@ def status_of(events: Sequence[RunEvent]) -> int | None:
     return None if last is None else 124 if last.timed_out else last.exit_code
 
 
-def _ended(wanted: Wanted, done: CommandOutput) -> Ending | None:
+def _unsuccessful(wanted: Wanted, done: CommandOutput) -> EndRun | None:
     """How the run ends where its program did not succeed."""
     name = Path(wanted.argv[0]).name
     if done.timed_out:
-        return Ending("stopped", "time", f"time: {name} ran {done.duration_s:.0f} s")
-    return Ending("stopped", "gave_up", f"{name} ended with status {done.exit_code}") if done.exit_code else None
+        return EndRun("stopped", "time", f"time: {name} ran {done.duration_s:.0f} s")
+    return EndRun("stopped", "gave_up", f"{name} ended with status {done.exit_code}") if done.exit_code else None
+
+
+def _ending(ctx: RunContext, end: EndRun, answer: str | None = None) -> Ending:
+    verified = end.reason == "finish" and bool(ctx.state.verified) if ctx.started.check else None
+    return Ending(end.status, end.reason, end.detail, answer, verified)
 
 
 def _programs(at: float, started: Sequence[ProgramStart], more: int) -> ProgramsStarted:
