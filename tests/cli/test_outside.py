@@ -55,6 +55,12 @@ def test_no_room_for_json_stops_the_run(stage: Stage) -> None:
     assert "stopped" in statuses(stage)
 
 
+def test_no_room_for_a_list_is_not_the_records(stage: Stage) -> None:
+    assert stage.call(*a_run(stage)).status == 0
+    done = in_bash(stage, '"$@" > /dev/full', "runs", "list", "--json")
+    assert done.stderr.startswith("stockade: standard output cannot be written: No space left on device\n")
+
+
 @pytest.mark.parametrize("where", ["2> /dev/full", "2>&-", "2< /dev/null"])
 def test_a_run_goes_on_without_its_picture(stage: Stage, where: str) -> None:
     done = in_bash(stage, f'"$@" {where}', *a_run(stage))

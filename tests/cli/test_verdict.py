@@ -98,12 +98,14 @@ def test_in_the_bots_own_shell_it_passes(way: str, project: Stage) -> None:
 def test_it_does_not_pass(way: str, project: Stage) -> None:
     result = verdict(project, WAYS[way], flags=("--protect", "tests"))
     assert (result["verified"], result["reason"], result["changed_tests"]) == (False, "check_failed", [])
+    assert "  not verified  " in project.call("runs", "list", "--width", "200").out
 
 
 def test_good_work_passes_and_stays(project: Stage) -> None:
     result = verdict(project, f"printf '{GOOD}' > calc.py", flags=("--protect", "tests", "--apply"))
     assert (result["verified"], result["changed_tests"]) == (True, [])
     assert (project.demo / "calc.py").read_text() == GOOD
+    assert "  verified  " in project.call("runs", "list", "--width", "200").out
 
 
 def test_what_the_bot_changed_of_the_tests_is_named(project: Stage) -> None:

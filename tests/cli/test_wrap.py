@@ -160,10 +160,12 @@ def test_a_task_by_itself(stage: Stage, preset: Path) -> None:
     assert not (stage.demo / "gone.txt").exists()
     slow = stage.call("wrap", "--command-timeout", "1", "-p", "shell sleep 2", "--", "stand-in", folder=stage.demo)
     assert slow.status == 0, "a command's limit is not the program's"
-    for flag, words in (("--max-tokens", "--timeout S bounds it"), ("--max-cost", "cannot be kept")):
+    for flag, words in (("--max-tokens", "--timeout S bounds it"), ("--max-cost", "-o max_cost=0")):
         ended = stage.call("run", "x", "--bot", "stander", flag, "1", "--folder", str(stage.demo))
         assert ended.status == 2
         assert words in ended.err
+    ended = stage.call("wrap", "--max-turns", "2", "--", "stand-in", folder=stage.demo)
+    assert (ended.status, "kept with -p only" in ended.err) == (2, True), ended.err
 
 
 @pytest.mark.parametrize(

@@ -236,6 +236,14 @@ def test_a_link_to_a_step_does_not_end_the_watching(user: User) -> None:
     expect(page.get_by_label("Steps")).to_contain_text("2 files changed")
 
 
+def test_a_run_is_listed_with_its_verdict(user: User) -> None:
+    for check, words in (("true", "done, verified"), ("false", "done, not verified")):
+        run = user.run(*["done"] * 3, check=[check])
+        expect(user.open(run).locator(".bar .state")).to_have_text(words)
+        user.page.goto(f"{user.stage.url}/#/")
+        expect(user.page.locator(".runs .state").first).to_have_text(words)
+
+
 def test_all_by_keys(user: User) -> None:
     run = user.run(say("shell", command="echo 1 > one"), "done", approve="ask")
     asked(user.client, run)

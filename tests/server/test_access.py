@@ -189,6 +189,7 @@ def test_a_client_names_no_other_model_and_asks_no_less(own: Stage) -> None:
         reply = client.post("/v1/runs", json={"task": "t", "model": "openai/http://169.254.169.254/"})
         assert (reply.status_code, "does not ask the model" in reply.text) == (422, True)
         assert client.post("/v1/runs", json={"task": "t", "approve": "never"}).status_code == 422
+        assert "check: Input should be a list" in client.post("/v1/runs", json={"task": "t", "check": "x"}).text
         assert client.get("/v1/models").json()[1:] == ["scripted/allowed"]
         assert client.get("/v1/models/scripted/allowed").json()["state"] == "unknown"
         assert client.get("/v1/models/openai/http://169.254.169.254/").status_code == 404

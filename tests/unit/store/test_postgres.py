@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from stockade.core.errors import StoreFailed, UsageError
+from stockade.core.events import RunFinished
 from stockade.runtime.records import open_store
 from stockade.store.database import migrations
 from stockade.store.postgres import PostgresStore
@@ -76,6 +77,19 @@ async def test_a_newer_schema_is_refused_politely(postgres: Server) -> None:
         db.execute("UPDATE stockade.schema_version SET version=%s", (len(migrations("postgres")) + 1,))
     with pytest.raises(StoreFailed, match="newer Stockade"):
         PostgresStore(address)
+
+
+async def test_a_record_of_before_tells_what_the_checks_said(postgres: Server) -> None:
+    address, answer = postgres.new_database(), '\0 "verified":true'
+    async with PostgresStore(address) as store:
+        for name, verified in (("a", None), ("b", True), ("c", False)):
+            end = RunFinished(at=9.0, status="done", reason="finish", turns=1, verified=verified, answer=answer)
+            await store.append(name, [first(name), end])
+    with psycopg.connect(address) as db:
+        db.execute("ALTER TABLE stockade.runs DROP COLUMN verified")
+        db.execute("UPDATE stockade.schema_version SET version=4")
+    async with PostgresStore(address) as store:
+        assert {run.run_id: run.verified for run in await store.runs()} == {"a": None, "b": True, "c": False}
 
 
 async def test_two_that_begin_at_once_both_find_the_tables(postgres: Server) -> None:

@@ -199,10 +199,14 @@ async def test_a_record_of_before_keeps_its_order(tmp_path: Path) -> None:
             db.execute(statement)
         rows = [(name, at, "", "", "", "done", 1) for name, at in (("a", 3.0), ("b", 1.0), ("c", 2.0))]
         db.executemany("INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+        ends = [("a", 1, '{"verified": true}'), ("a", 5, '{"verified": false}'), ("b", 1, '{"verified": true}'),
+                ("c", 1, "[")]  # fmt: skip
+        db.executemany("INSERT INTO events (run_id, seq, at, type, body) VALUES (?, ?, 1, 'run_finished', ?)", ends)
         db.execute("PRAGMA user_version=2")
     db.close()
     async with SQLiteStore(path) as store:
-        assert [run.run_id for run in await store.runs()] == ["a", "c", "b"]
+        listed = [(run.run_id, run.verified) for run in await store.runs()]
+        assert listed == [("a", False), ("c", None), ("b", True)]
         await store.append("d", [first("d", 0.5)])
         assert await store.find("last") == "d"
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from stockade.cli import flags
 from stockade.cli.ui.console import Column, draw_table, results
-from stockade.cli.ui.failures import say
+from stockade.cli.ui.failures import is_lost_output, say
 from stockade.cli.ui.safe import moment, one_lines, screen, some
 from stockade.core.errors import UsageError
 from stockade.core.summary import RunSummary
@@ -116,6 +116,8 @@ def _index(values: Mapping[str, Any]) -> Iterator[tuple["Database", bool]]:
     try:
         yield db, how.json_lines
     except db.errors as error:
+        if isinstance(error, OSError) and is_lost_output(error):
+            raise
         raise db.mapped(error) from None
     finally:
         db.close()
@@ -132,6 +134,13 @@ def shown_limit(limit: int | None, json_lines: bool) -> int:
     return limit if limit is not None else LISTED if not json_lines and os.isatty(1) else 0
 
 
+def _verdict(run: RunSummary, state: str) -> Text | None:
+    """What its checks said, in place of `done`."""
+    if state != "done" or run.verified is None:
+        return None
+    return Text("verified", "green") if run.verified else Text("not verified", "red")
+
+
 def _draw(console: Any, runs: Sequence[tuple[RunSummary, str]]) -> None:
     for run, _ in runs:
         if run.problem is not None:
@@ -143,7 +152,16 @@ def _draw(console: Any, runs: Sequence[tuple[RunSummary, str]]) -> None:
     bots = one_lines([run.bot for run, _ in whole], 40)
     states = {state: Text(state, style) for state, style in STYLES.items()}
     rows = [
-        (_indented(run.run_id), moment(run.started), bot, model, states[state], str(run.turns), place, task)
+        (
+            _indented(run.run_id),
+            moment(run.started),
+            bot,
+            model,
+            _verdict(run, state) or states[state],
+            str(run.turns),
+            place,
+            task,
+        )
         for (run, state), bot, model, place, task in zip(whole, bots, models, folders, tasks, strict=True)
     ]
     if rows:

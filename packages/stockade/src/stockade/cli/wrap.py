@@ -41,6 +41,9 @@ def begin(
     """The program's own exit status; 1 where it succeeded and --check did not."""
     if not argv:
         raise UsageError("which program?", "stockade wrap [FLAGS] -- COMMAND ...")
+    if prompt is None and given.get("max_turns"):
+        raise UsageError("--max-turns is kept with -p only: a program that has your terminal counts its own",
+                         "leave it out; --timeout S bounds it")  # fmt: skip
     task = shlex.join(argv) if prompt is None else read_task(prompt)
     settings = flags.settings({**given, "task": task, "bot": "wrap"}, here=True)
     attended = can_ask(no_input=settings.front.no_input)

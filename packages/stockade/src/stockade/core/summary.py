@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-LISTED = ("run_id", "started", "task", "bot", "model", "status", "turns", "folder")
+LISTED = ("run_id", "started", "task", "bot", "model", "status", "turns", "folder", "verified")
 """The columns of a record's table `runs`, in the order in which they are read."""
 NEVER_BEGAN = "(status='failed' AND turns=0)"
 """`never_began` in SQL."""
@@ -27,7 +27,9 @@ def wrong_column(row: Sequence[Any]) -> str:
         return next(name for name, text in zip(_TEXTS, texts, strict=True) if not isinstance(text, str))
     if texts[3] not in _STATES:
         return "status"
-    return "" if isinstance(turns, int) else "turns"
+    if not isinstance(turns, int):
+        return "turns"
+    return "" if row[8] in (None, 0, 1) else "verified"
 
 
 def never_began(status: str, turns: int) -> bool:
@@ -39,6 +41,7 @@ def never_began(status: str, turns: int) -> bool:
 class RunSummary:
     """`folder`: the first one that it works in. `driver`: the living process that drives it, in words. `problem`: what
     is wrong with the row of one whose status is `damaged`; of its other fields only the id says something.
+    `verified`: whether its checks passed when it was done; None where it has none.
     """
 
     run_id: str
@@ -49,5 +52,6 @@ class RunSummary:
     status: str
     turns: int = 0
     folder: str = ""
+    verified: bool | None = None
     driver: str | None = None
     problem: str | None = None

@@ -195,6 +195,9 @@ def make_budget(spec: RunSpec, default: Budget) -> Budget:
 def check_priced(budget: Budget, info: ModelInfo, name: str) -> None:
     """UsageError when a bound on cost is asked for and nobody says what the model costs."""
     if budget.max_cost and not info.priced:
+        if info.provider == "program":
+            what = "--max-cost cannot be kept: a program asks its own model"
+            raise UsageError(what, "--timeout S bounds it; -o max_cost=0 lifts the bound of your settings")
         raise UsageError(
             f"--max-cost cannot be kept: nobody says what {name} costs", "write it into prices.toml (docs/models.md)"
         )

@@ -254,6 +254,7 @@ async def list_runs(
             lines.append(RunLine(
                 id=one.run_id, status=state, started=one.started, task=text, bot=one.bot,
                 model=one.model, folder=one.folder or None, turns=one.turns, waiting=len(live.asked) if live else 0,
+                verified=one.verified,
             ))  # fmt: skip
     return RunPage(runs=tuple(lines))
 

@@ -86,9 +86,8 @@ async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])
-    return problem(
-        422, "Unprocessable Content", f"{where}: {first['msg']}"[:500], "GET /openapi.json says what is taken"
-    )
+    words = f"{where}: {first['msg'].replace('a valid tuple', 'a list')}"[:500]
+    return problem(422, "Unprocessable Content", words, "GET /openapi.json says what is taken")
 
 
 async def _http(_: Request, error: Exception) -> Response:

@@ -49,7 +49,7 @@ class NewRun(Wire):
 
 
 class RunLine(Wire):
-    """A run in a list. `started`: UNIX s; `waiting`: how many questions are open."""
+    """A run in a list. `started`: UNIX s; `waiting`: how many questions are open; `verified`: what its checks said."""
 
     id: str
     status: State
@@ -60,6 +60,7 @@ class RunLine(Wire):
     folder: str | None = None
     turns: int = 0
     waiting: int = 0
+    verified: bool | None = None
 
 
 class Run(RunLine):
@@ -67,7 +68,6 @@ class Run(RunLine):
 
     reason: str | None = None
     detail: str | None = None
-    verified: bool | None = None
     answer: str | None = None
     usage: Usage = Usage()
     changes: tuple[Change, ...] = ()

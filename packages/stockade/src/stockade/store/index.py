@@ -59,7 +59,9 @@ def _summary(db: Database, row: Sequence[Any], lease: Sequence[Any]) -> RunSumma
         if wrong := wrong_column(row):
             raise StoreFailed(f"its row in {db.place} is damaged: {wrong}: this is not what stands there")
         driver = Lease.of_row(run_id, lease, db.place).driver if lease[0] is not None else None
-        return RunSummary(**dict(zip(LISTED, row, strict=True)), driver=driver)
+        known = dict(zip(LISTED, row, strict=True))
+        known["verified"] = None if known["verified"] is None else bool(known["verified"])
+        return RunSummary(**known, driver=driver)
     except StoreFailed as error:
         problem = error.message.removeprefix(f"run {run_id}: ")
     return RunSummary(run_id=run_id, status="damaged", problem=problem)

@@ -164,10 +164,11 @@ class SQLRecord:
             case AnswerUnreadable():  # costs no turn
                 self._db.execute("UPDATE runs SET turns=turns-1 WHERE run_id=?", (run_id,))
             case RunResumed():
-                self._db.execute("UPDATE runs SET status='running' WHERE run_id=?", (run_id,))
+                self._db.execute("UPDATE runs SET status='running', verified=NULL WHERE run_id=?", (run_id,))
             case RunFinished():
-                values = (event.status, event.turns, run_id)
-                self._db.execute("UPDATE runs SET status=?, turns=? WHERE run_id=?", values)
+                verified = None if event.verified is None else int(event.verified)
+                values = (event.status, event.turns, verified, run_id)
+                self._db.execute("UPDATE runs SET status=?, turns=?, verified=? WHERE run_id=?", values)
             case _:
                 pass
         if said := said_of(event):

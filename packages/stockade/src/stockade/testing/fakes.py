@@ -262,6 +262,7 @@ def _summary(events: list[RunEvent]) -> RunSummary:
         folder=first.policy.folders[0].host if first.policy.folders else "",
         status=last.status if isinstance(last, RunFinished) else "running",
         turns=max((event.turn for event in events if isinstance(event, ModelAnswered)), default=0),
+        verified=last.verified if isinstance(last, RunFinished) else None,
     )
 
 

@@ -115,7 +115,8 @@ class Wrapped(Bot):
                 f"{unused[0]} is for a bot that asks a model, and {self.argv[0]} asks its own", "leave it out"
             )
         if started.budget.max_tokens:
-            raise UsageError(f"--max-tokens cannot be kept: {self.argv[0]} asks its own model", "--timeout S bounds it")
+            what = f"--max-tokens cannot be kept: {self.argv[0]} asks its own model"
+            raise UsageError(what, "--timeout S bounds it; -o max_tokens=0 lifts the bound of your settings")
         alone, model = self.carry is None, setup.program_model
         arguments = (*self.preset.arguments, *self.preset.asking(model, alone=alone))
         if alone:

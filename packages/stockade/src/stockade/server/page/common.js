@@ -26,6 +26,15 @@ export function put(node, ...children) {
   return node;
 }
 
+// How a run stands: its state, and of one that is done what its checks said.
+export function outcome({ status, verified }) {
+  const judged = status === "done" && typeof verified === "boolean";
+  return {
+    className: `state ${judged && !verified ? "failed" : status}`,
+    textContent: judged ? `done, ${verified ? "" : "not "}verified` : status,
+  };
+}
+
 export class LoggedOut extends Error {}
 
 export async function call(path, { body, signal, headers = {}, method = body ? "POST" : "GET" } = {}) {

@@ -1,4 +1,4 @@
-import { LoggedOut, ago, button, call, el, form, get, head, list, many, post, say, status } from "./common.js";
+import { LoggedOut, ago, button, call, el, form, get, head, list, many, outcome, post, say, status } from "./common.js";
 import { batch, batches } from "./batches.js";
 import { here, watch } from "./run.js";
 
@@ -22,7 +22,7 @@ const words = (run) => [run.folder ?? "no folder", run.bot, run.model, many(run.
 
 function line(run) {
   return el("li", {}, el("a", { href: `#/runs/${encodeURIComponent(run.id)}` },
-    el("span", { className: `state ${run.status}`, textContent: run.status }), " ",
+    el("span", outcome(run)), " ",
     el("b", { textContent: run.task.slice(0, 200) }), el("br"), el("span", { className: "quiet", textContent: words(run) })));
 }
 

@@ -1,5 +1,5 @@
 // One run: its steps as they come, what it asks, what it may do, what it changed.
-import { button, el, events, form, get, head, list, many, named, plain, post, put, say, size, status, time } from "./common.js";
+import { button, el, events, form, get, head, list, many, named, outcome, plain, post, put, say, size, status, time } from "./common.js";
 import { files } from "./files.js";
 import { diffTable, review } from "./review.js";
 import { windowed } from "./windowed.js";
@@ -88,8 +88,7 @@ export async function watch(main, id, mine, signal, step) {
 }
 
 function controls({ path, may, bar, state, run }) {
-  state.className = `state ${run.status}`;
-  state.textContent = run.verified ? `${run.status}, verified` : run.status;
+  Object.assign(state, outcome(run));
   head.show({ text: `${run.task.slice(0, 40)} · Stockade`, asks: Math.max(head.asks, Number(run.status === "asking")) });
   const wanted = ["running", "asking"].includes(run.status) ? ["pause", "cancel"] : run.status === "paused" ? ["resume", "cancel"]
     : ["interrupted", "stopped"].includes(run.status) ? ["resume"] : [];

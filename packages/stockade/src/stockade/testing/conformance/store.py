@@ -5,7 +5,15 @@ import pytest
 from stockade.core.actions import Shell, Step
 from stockade.core.budget import Budget
 from stockade.core.errors import RunRemoved, UsageError
-from stockade.core.events import ActionFinished, ActionStarted, ModelAnswered, RunEvent, RunFinished, RunStarted
+from stockade.core.events import (
+    ActionFinished,
+    ActionStarted,
+    ModelAnswered,
+    RunEvent,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.core.ports import RunStore
 from stockade_sandbox.policy import FolderRule, Policy
@@ -68,6 +76,16 @@ class StoreConformance:
             ("run-b", "done", 4),
             ("run-a", "running", 0),
         ]
+
+    async def test_the_list_tells_what_the_checks_said_of_a_run_that_has_ended(self, store: RunStore) -> None:
+        for name, verified in (("a", None), ("b", True), ("c", False)):
+            end = RunFinished(at=9.0, status="done", reason="finish", turns=1, verified=verified)
+            await store.append(name, [first(name), *some(1), end])
+        assert {run.run_id: run.verified for run in await store.runs()} == {"a": None, "b": True, "c": False}
+        budget = Budget(max_turns=3)
+        again = RunResumed(at=10.0, version="0", task="more", model="m", sandbox="s", budget=budget)
+        await store.append("b", [again])
+        assert {run.run_id: run.verified for run in await store.runs()} == {"a": None, "b": None, "c": False}
 
     async def test_find(self, store: RunStore) -> None:
         await store.append("run-a1", [first("run-a1", 1.0)])
