@@ -9,7 +9,7 @@ WORKERS ?= $(shell expr 2 \* $$(nproc))
 PYTEST = STOCKADE_TEST_SCALE=$(SCALE) $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 # How often kills and hypothesis' examples are tried: tests/support/scale.py.
 SCALE = 1
-ORDINARY = not slow and not model and not toolchain
+ORDINARY = not slow and not long and not model and not toolchain
 
 .PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size picture pictures lock site release clean
 
@@ -57,6 +57,7 @@ test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, run
 	STOCKADE_TEST_SCALE=20 $(BIN)/python -m pytest tests/faults tests/server/test_step_kills.py tests/cli/test_large_log.py
 	STOCKADE_TEST_SCALE=50 $(BIN)/python -m pytest -s tests/fleet/test_ray_many.py  # ten thousand runs, twenty kills
 	STOCKADE_TEST_SCALE=13 $(BIN)/python -m pytest -s tests/fleet/test_workspaces.py -k node_is_killed  # 52 of 104 on it
+	$(PYTEST) -m long
 	$(MAKE) test-model test-wasm test-mcp test-clients test-managers
 
 check: $(VENV)/.dev  ## lint, who imports whom, and types only

@@ -238,6 +238,18 @@ SLOW = (
 )
 """Beginnings of test ids, as the others."""
 
+LONG = (
+    "tests/conformance/test_model_long_run.py::test_300_turns_in_4096_tokens[Blind]",
+    "tests/faults/test_aimed_kills.py::test_a_killed_decision_is_ended_by_the_next_command[ext4-overlay",
+    "tests/faults/test_aimed_kills.py::test_a_killed_decision_is_ended_by_the_next_command[overlayfs-copy",
+    "tests/faults/test_aimed_kills.py::test_a_killed_decision_is_ended_by_the_next_command[tmpfs-copy",
+    "tests/fleet/test_ray.py::test_a_killed_driver_loses_no_run",
+    "tests/fleet/test_ray.py::test_what_a_killed_worker_had_goes_on_elsewhere",
+    "tests/integrations/test_public_suites.py::test_a_public_suite[test_inspect_suite.py]",
+    "tests/trajectories/test_trajectories.py::test_forced_on_a_strong_model_the_plug_in_disturbs_at_most_one",
+)
+"""Of what a test that CI runs shows as well, in another way, or on another file system: `make test-long` has them."""
+
 SANDBOX = (
     "tests/attack/",
     "tests/cli/",
@@ -365,6 +377,8 @@ def tiers(item: pytest.Item) -> set[str]:
     """The markers of a test. None of those of `model` and `toolchain`, which are tiers of their own."""
     if item.get_closest_marker("model") or item.get_closest_marker("toolchain"):
         return set()
+    if item.nodeid.startswith(LONG):
+        return {"long"}
     found = {_FIXTURES[name] for name in getattr(item, "fixturenames", ()) if name in _FIXTURES}
     found |= {name for name, places in _LISTED.items() if item.nodeid.startswith(places)}
     words = set(re.split(r"[^a-z]", item.nodeid.partition("[")[2]))

@@ -147,11 +147,17 @@ def test_without_a_task_it_asks_for_one_after_the_other_and_keeps_each_program(s
 
 
 def test_the_coder_is_a_bot_and_says_which_settings_it_has_no_use_for(stage: Stage) -> None:
-    arguments = ("run", "add(1, 2) == 3", "--bot", "coder", "--check", "false", "--tool", "memory")
+    arguments = ("run", "add(1, 2) == 3", "--bot", "coder", "--tool", "memory", "--folder", str(stage.demo))
     ended = stage.call(*arguments, "--model", stage.script(WRONG, GOOD))
     assert (ended.status, ended.out) == (0, f"{ADD}\n"), ended.err
-    assert "the bot coder has a way of its own to work, and no use for: tool, check" in ended.err
+    assert "the bot coder has a way of its own to work, and no use for: tool" in ended.err
     assert "done · verified · 2 turns" in ended.err
+    for check, verdict in (
+        ("grep -q add solution.py", "done · verified"),
+        ("false", "(check failed: "),
+    ):
+        ended = stage.call(*arguments, "--model", stage.script(WRONG, GOOD), "--check", check)
+        assert (ended.status, verdict in ended.err) == (int(check == "false"), True), ended.err
 
 
 def test_the_record_of_it_is_shown_done_again_and_exported(stage: Stage) -> None:

@@ -125,7 +125,7 @@ async def test_a_killed_run_has_them_on_record(
     stage: Stage, kind: type[Claude | Gpt], variable: str, model: str
 ) -> None:
     theirs = kind()
-    busy = fails(503, "Overloaded", headers={"Retry-After": "100"})
+    busy = fails(503, "Overloaded", headers={"Retry-After": "6"})
     server = theirs.server([theirs.turn("I count.", calls=[COUNT]), busy, theirs.turn("And?", calls=[FINISH])])
     async with serving(stage, server, variable) as run:
         place = {variable: server.url if kind is Claude else server.base_url}

@@ -184,6 +184,13 @@ def test_paths_that_cannot_be_protected(flags: tuple[str, ...], words: str, proj
     assert (ended.status, words in ended.err) == (2, True), ended.err
 
 
+def test_what_is_set_and_does_nothing_is_named(project: Stage) -> None:
+    ended = project.run(DONE, DONE, DONE, flags=("--protect", "tests", "--search", "http://127.0.0.1:1"))
+    assert ended.status == 0, ended.err
+    assert "--protect holds while a check runs, and there is none" in ended.err
+    assert "--search is for the tool web_search, which this bot does not have" in ended.err
+
+
 def test_what_is_written_directly_cannot_be_protected(project: Stage) -> None:
     model = project.script(DONE, DONE)
     folder = f"{project.demo}:rw"

@@ -27,10 +27,10 @@ GOT_THROUGH: dict[tuple[str, str], str] = {
 
 
 def cases(kind: type[Ground]) -> Iterator[object]:
-    for user in users():
+    for place, user in enumerate(users()):
         for number, attack in enumerate(ATTACKS, 1):
             reason = GOT_THROUGH.get((attack.made.__name__, user.name))
-            marks = [pytest.mark.slow]
+            marks = [pytest.mark.long if place and kind is Bare else pytest.mark.slow]  # outside one user shows it
             if reason and kind is Sealed:
                 marks.append(pytest.mark.xfail(reason=reason, raises=AssertionError, strict=True))
             yield pytest.param(user, attack, id=f"{number}-{attack.made.__name__}-{user.name}", marks=marks)

@@ -17,7 +17,7 @@ from stockade.loop.run_context import Bot, RunContext
 from stockade.runtime.sandboxes import own_sandbox
 from stockade.testing import MemorySandbox
 from stockade_sandbox.policy import FolderRule, Policy
-from tests.unit.loop.helpers import Bench, started
+from tests.unit.loop.helpers import Bench, HereSandbox, started
 
 pytestmark = pytest.mark.anyio
 SHELL = '{"thought": "", "action": {"tool": "shell", "command": "true"}}'
@@ -181,3 +181,30 @@ async def test_an_intro_is_done_before_the_first_turn_only() -> None:
     bench = Bench([done("one"), done("two")])
     await run(bench, Begins())
     assert len([event for event in bench.shown if isinstance(event, ActionFinished)]) == 1
+
+
+@pytest.mark.parametrize(("check", "reason"), [("true", "finish"), ("false", "check_failed")])
+async def test_the_check_decides_about_a_bot_that_asks_no_hook(check: str, reason: str, tmp_path: Path) -> None:
+    bench = Bench([])
+    bench.parts = replace(bench.parts, bot=NoLoop(), sandbox=HereSandbox(tmp_path))
+    finished = await bench.run(started(check=check))
+    assert (finished.status, finished.reason, finished.verified) == ("done", reason, check == "true")
+
+
+class Afterwards(Bot):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    async def run(self, ctx: RunContext) -> Ending:
+        ending = await ctx.loop()
+        assert ctx.state.verified
+        await ctx.act(ctx.state.turns, 7, Step(action=Shell(command="true")))
+        (self.folder / "more").touch()
+        return ending
+
+
+async def test_what_a_bot_does_after_a_check_is_checked_again(tmp_path: Path) -> None:
+    bench = Bench([SHELL, done("one")])
+    bench.parts = replace(bench.parts, bot=Afterwards(tmp_path), sandbox=HereSandbox(tmp_path))
+    finished = await bench.run(started(check="test ! -e more"))
+    assert (finished.reason, finished.verified) == ("check_failed", False)

@@ -14,7 +14,7 @@ from stockade.core.errors import (
 )
 from stockade.core.events import RunFinished, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
-from stockade.loop.hooks import EndedByHook
+from stockade.loop.hooks import EndedByHook, HookContext
 from stockade.loop.record import Record
 from stockade.loop.verdict import changed_tests
 from stockade_sandbox.results import Change
@@ -50,6 +50,20 @@ def failed(error: StockadeError | EndedByHook) -> Ending:
     if isinstance(error, EndedByHook):
         return Ending(error.end.status, error.end.reason, error.end.detail)
     return Ending("failed", reason_of(error), str(error))
+
+
+async def judged(ending: Ending, ctx: HookContext) -> Ending:
+    """With what the checks say at a finish, also of a bot that asked none; where there are some, no other end is
+    verified.
+    """
+    if not ctx.started.check:
+        return ending
+    done = ending.reason == "finish"
+    if done and ctx.state.verified is None:
+        for command in ctx.started.check:
+            if not (await ctx.check(command)).passed:
+                return replace(ending, reason="check_failed", detail="the check does not pass", verified=False)
+    return replace(ending, verified=done and ending.verified is not False and bool(ctx.state.verified))
 
 
 INTERRUPTED = Ending("stopped", "user", "interrupted")

@@ -33,7 +33,7 @@ from stockade.loop import window
 from stockade.loop.act import Actor, Tools, ready
 from stockade.loop.context import Context
 from stockade.loop.conversation import go_on, lead
-from stockade.loop.ending import FORESEEN, Ending, close, cut, failed
+from stockade.loop.ending import FORESEEN, Ending, close, cut, failed, judged
 from stockade.loop.hooks import EndRun, Hooks
 from stockade.loop.record import Record, recorded
 from stockade.loop.run_context import Dependencies, RunContext, hooks_in
@@ -98,7 +98,8 @@ async def _in_sandbox(started: RunStarted, parts: Dependencies, record: Record, 
                     pending = await begin.pop()() if begin else None
                     return await _Loop(started, parts, record, hooks, tools).until_end(intro, pending)
 
-                return await parts.bot.run(RunContext(started, parts, record, hooks.ctx.account, hooks, loop))
+                ending = await parts.bot.run(RunContext(started, parts, record, hooks.ctx.account, hooks, loop))
+                return await judged(ending, hooks.ctx)
 
             return await lead(started, parts, record, do)
 
@@ -194,6 +195,4 @@ class _Loop:
         return None if end is None else self._ended(end, finish.answer)
 
     def _ended(self, end: EndRun, answer: str | None = None) -> Ending:
-        """Verified is what a check said at a finish; where one was asked for, every other end is not."""
-        verified = None if not self.started.check else end.reason == "finish" and bool(self.record.state.verified)
-        return Ending(end.status, end.reason, end.detail, answer, verified)
+        return Ending(end.status, end.reason, end.detail, answer)

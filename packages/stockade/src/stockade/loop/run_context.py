@@ -74,7 +74,7 @@ class Bot:
 
     loops: ClassVar[bool] = True
     """Whether it runs the loop: one that never does has no tools, of hooks its own and the chosen ones, and its files
-    are in no snapshots."""
+    are in no snapshots but for checks."""
     asks: ClassVar[bool] = True
     """Whether it asks a model: a run of one that never does has none."""
     enters: ClassVar[bool] = True

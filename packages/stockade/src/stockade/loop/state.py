@@ -113,7 +113,7 @@ class RunState:
                 if isinstance(event.observation, CommandOutput) and event.observation.cwd:
                     self.cwd = event.observation.cwd
             case ActionStarted():
-                self.in_flight, self.acted = event, True
+                self.in_flight, self.acted, self.verified = event, True, None
             case ModelAnswered():
                 self.turns = event.turn
                 self.usage = self.usage + event.answer.usage

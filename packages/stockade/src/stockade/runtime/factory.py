@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -164,7 +164,8 @@ class _Build:
         pick_protocol(spec.answers)
         images = await to_thread.run_sync(read_images, spec.attach)
         await to_thread.run_sync(sweep_all, state_dir())
-        plan = await self._plan(*_asked(spec, bot))
+        tools, policy = _asked(spec, bot)
+        plan = await self._plan(tools, policy)
         check_best_of(spec, bot, plan.policy, live=bool(objects.sandbox), far=is_far(spec.sandbox))
         try:
             if objects.sandbox:
@@ -196,8 +197,9 @@ class _Build:
             programs = ", ".join(one.name for one in unseen if one.needed)
             notes.append(f"not seen inside: {programs} (--toolchain auto)" if programs else None)
         notes.insert(0, _note(started, bot, self.redactor.names(task), choice, profile))
-        message = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
-        warnings = (*approval_notes(started), *self.redactor.warnings, *unsure, *((message,) if unused else ()))
+        own_way = f"the bot {bot.name} has a way of its own to work, and no use for: {', '.join(unused)}"
+        idle = (*_idle(spec, tools), *((own_way,) if unused else ()))
+        warnings = (*approval_notes(started), *self.redactor.warnings, *unsure, *idle)
         return Prepared(started, parts, ". ".join(filter(None, notes)) or None, warnings=warnings)
 
     async def _candidate(
@@ -304,7 +306,7 @@ class _Build:
             bot=bot,
             open_sandbox=partial(own_sandbox, backend=started.sandbox),
         )
-        if not bot.loops:
+        if not (bot.loops or started.check):
             return parts
         snapshots = LayerSnapshots(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
         judge = judge_of(started) if started.check or started.options.get("score") else None
@@ -319,8 +321,16 @@ class _Build:
 
 def _unused(spec: RunSpec, bot: BotSpec) -> tuple[str, ...]:
     """Settings that are about the loop, where the bot never runs it."""
-    of_the_loop = ("attach", "best_of", "tool", "mcp", "no_tool", "check", "protect", "output_schema")
+    of_the_loop = ("attach", "best_of", "tool", "mcp", "no_tool", "output_schema")
     return () if bot.bot.loops else tuple(key for key in of_the_loop if getattr(spec, key))
+
+
+def _idle(spec: RunSpec, tools: Sequence[str]) -> Iterator[str]:
+    """Of what was set and does nothing in this run."""
+    if spec.protect and not (spec.check or spec.score):
+        yield "--protect holds while a check runs, and there is none (--check CMD)"
+    if spec.search and "web_search" not in tools:
+        yield "--search is for the tool web_search, which this bot does not have (--tool web_search)"
 
 
 def _asked(spec: RunSpec, bot: BotSpec) -> tuple[tuple[str, ...], Policy]:
