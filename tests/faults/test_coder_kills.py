@@ -65,10 +65,10 @@ def test_after_ctrl_c_it_is_said_how_to_go_on_and_it_does(stage: Stage) -> None:
     assert [event["turn"] for event in ended.events[:-1] if event["type"] == "model_answered"] == [2]
 
 
-def test_what_a_coder_does_not_go_on_with_is_said(stage: Stage) -> None:
+def test_a_coder_goes_on_with_a_check_of_the_users(stage: Stage) -> None:
     model = stage.script(ANSWERS[0])  # the second question finds no answer: it failed
-    assert stage.call("code", "add(1, 2) == 3", "--model", model).status == 5
-    ended = stage.call("runs", "resume", "last", "--check", "true")
-    assert ended.status == 2
-    assert "the coder goes by the checks that it began with" in ended.err
-    assert "stockade code" in ended.err
+    assert stage.call("code", "add(1, 2) == 3", "--model", model, "--folder", str(stage.demo)).status == 5
+    stage.script(ANSWERS[0], ANSWERS[-1])
+    ended = stage.call("runs", "resume", "last", "--check", "grep -q add solution.py && false", "--json")
+    found = ended.result["status"], ended.result["reason"], ended.result["verified"]
+    assert (ended.status, *found) == (1, "done", "check_failed", False), ended.err

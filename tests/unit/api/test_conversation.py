@@ -116,12 +116,22 @@ def test_nothing_is_left_where_nothing_was_written(folder: Path) -> None:
 
 
 def test_a_check_may_come_with_the_second_task_and_is_run_apart(folder: Path) -> None:
-    model = ScriptedModel([shell("touch made /tmp/forged"), done("a"), *[done("b")] * 3])
+    model = ScriptedModel([shell("touch made /tmp/forged"), done("a"), *[done("b")] * 4])
     with WritingBot(folder=folder, model=model) as bot:
         assert bot.run("One").verified is None
         forged = bot.run("Two", check="test -e /tmp/forged", max_iterations=1)
         assert (bool(forged), forged.verified) == (False, False)
         assert bot.run("Three", check="test -e made").verified is True
+        assert bot.run("Four").verified is None
+
+
+def test_a_check_of_the_bots_holds_for_each_task(folder: Path) -> None:
+    model = ScriptedModel([done("a"), *[done("b")] * 3])
+    with WritingBot(folder=folder, model=model, check="test ! -e late") as bot:
+        assert bot.run("One").verified is True
+        assert bot.run("Two", max_iterations=1).verified is True
+        assert bot.run("Three", check="false", max_iterations=1).verified is False
+        assert bot.run("Four", max_iterations=1).verified is True
 
 
 @pytest.mark.parametrize(

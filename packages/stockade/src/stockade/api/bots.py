@@ -287,6 +287,7 @@ class Bot:
         spec = resume.spec_of(history, today, today.task, given)
         named = {hook.name for hook in objects.hooks}
         mine = {
+            "check": today.check,  # of this call, or the bot's own: no other call's
             "tool": tuple(name for name in spec.tool if not name.startswith(IN_PROCESS)),
             "hooks": tuple(hook for hook in spec.hooks if not (isinstance(hook, str) and hook in named)),
             "objects": objects.but(record=spec.objects.record, policy=spec.objects.policy),

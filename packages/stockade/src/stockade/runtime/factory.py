@@ -306,10 +306,11 @@ class _Build:
             bot=bot,
             open_sandbox=partial(own_sandbox, backend=started.sandbox),
         )
-        if not (bot.loops or started.check):
+        checked = started.check or started.options.get("score")
+        if not (bot.loops or checked):
             return parts
         snapshots = LayerSnapshots(sandbox.layers, names, KEPT_BYTES, lambda: getattr(sandbox, "host_pid", None))
-        judge = judge_of(started) if started.check or started.options.get("score") else None
+        judge = judge_of(started) if checked else None
         parts = replace(parts, snapshots=snapshots, judge=judge)
         if "sub_task" not in plan.actions:
             return parts

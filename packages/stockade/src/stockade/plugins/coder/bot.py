@@ -73,9 +73,7 @@ class CoderBot(Bot):
         return started.model_copy(update={"options": options, "system_prompt": system(wants_example=not checked)})
 
     def check_resume(self, started: RunStarted, changed: Collection[str], *, done: bool) -> None:
-        """A coder goes by the checks that it began with, and those that a further task holds."""
-        if "check" in changed:
-            raise UsageError("the coder goes by the checks that it began with", "begin a new run: stockade code")
+        """A coder goes by the tests that it began with, and those that a further task holds."""
         if done and "task" not in changed:
             raise UsageError(
                 f"run {started.run_id} is done", f'say what to change: stockade runs resume {started.run_id} "..."'
