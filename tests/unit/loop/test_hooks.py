@@ -18,7 +18,7 @@ from stockade.plugins.command_hooks import CommandHook, Moment
 from stockade.testing import MemorySandbox, say
 from stockade_sandbox.results import CommandOutput
 from tests.cli.conftest import gone, watched
-from tests.unit.loop.helpers import Bench
+from tests.unit.loop.helpers import Bench, HereSandbox, started
 
 pytestmark = pytest.mark.anyio
 LIST, DONE = say("shell", command="ls"), say("finish", answer="x")
@@ -91,6 +91,13 @@ async def test_a_finish_is_sent_back_with_the_reason_until_the_hook_lets_it_stan
     assert (finished.status, finished.answer, finished.turns) == ("done", "last", 3)
     said = [(one.source, one.text, one.rule) for one in run.shown if isinstance(one, MessageInjected)]
     assert said == [("a", "not yet", "r"), ("a", "nor now", "")]
+
+
+async def test_a_hook_of_the_users_is_asked_where_the_check_has_passed(tmp_path: Path) -> None:
+    hook = Watch("a", [], before_finish=[SendBack("and the changelog?")])
+    run = bench(DONE, say("finish", answer="last"), hooks=(hook,), sandbox=HereSandbox(tmp_path))
+    finished = await run.run(started(check="true"))
+    assert (finished.answer, finished.verified, finished.turns) == ("last", True, 2)
 
 
 async def test_who_accepts_a_finish_is_the_last_to_be_asked() -> None:

@@ -6,7 +6,7 @@ from stockade.core.actions import Action, Finish
 from stockade.core.events import StopReason
 from stockade.core.messages import Sampling
 from stockade.core.ports import Approver
-from stockade.loop.hooks import Accept, AddMessage, EndRun, Hook, HookContext, Refuse, SendBack
+from stockade.loop.hooks import AddMessage, EndRun, Hook, HookContext, Refuse, SendBack
 from stockade.loop.verdict import MAX_EQUAL_FAILURES
 
 MAX_UNREADABLE, MAX_UNREADABLE_WITHOUT_AN_END = 3, 20
@@ -74,13 +74,13 @@ class Check(Hook):
     name = "check"
     timeout_s = None
 
-    async def before_finish(self, ctx: HookContext, finish: Finish) -> Accept | SendBack | EndRun | None:
+    async def before_finish(self, ctx: HookContext, finish: Finish) -> SendBack | EndRun | None:
         for command in ctx.started.check:
             if not (await ctx.check(command)).passed:
                 if ctx.state.equal_failures >= MAX_EQUAL_FAILURES:
                     return EndRun("done", "check_failed", "the check does not pass")
                 return SendBack("")
-        return Accept() if ctx.started.check and not ctx.started.options.get("score") else None
+        return None
 
 
 class Score(Hook):
@@ -112,7 +112,7 @@ class PlainWords(Hook):
     async def before_finish(self, ctx: HookContext, finish: Finish) -> SendBack | None:
         state = ctx.state
         unknown = state.model is None or state.model.small is None
-        if not ctx.spoken or ctx.attended or state.done or not unknown or _said(ctx, self.name):
+        if not ctx.spoken or ctx.attended or state.done or state.verified or not unknown or _said(ctx, self.name):
             return None
         return SendBack("You called no tool. Call one to act, or call finish with your answer.")
 
