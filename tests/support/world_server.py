@@ -10,6 +10,7 @@ Steps are audit events (sys.audit): Python's own, as `os.rename`, and those of t
 first argument of a `stockade.step`. Nothing in the product knows of this.
 """
 
+import ctypes
 import gc
 import importlib
 import json
@@ -28,6 +29,7 @@ _WARM = (
     "stockade.cli.run", "stockade.cli.runs", "stockade.loop.run", "stockade.models.scripted",
     "stockade_sandbox.backends.bubblewrap.sandbox", "stockade_sandbox.overlay.apply", "stockade.store.sqlite",
 )  # fmt: skip
+_PR_SET_PDEATHSIG = 1
 _CHANGING = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.symlink", "os.link", "os.chmod", "os.chown")
 
 
@@ -68,6 +70,7 @@ def _become(order: dict[str, Any], uid: int) -> None:
         os.setgroups([])
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # one that is held when the server is killed
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(os.open(order["out"], flags, 0o600), 1)
