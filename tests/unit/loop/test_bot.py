@@ -191,13 +191,27 @@ async def test_the_check_decides_about_a_bot_that_asks_no_hook(check: str, reaso
     assert (finished.status, finished.reason, finished.verified) == ("done", reason, check == "true")
 
 
+class OwnCheck(NoLoop):
+    async def run(self, ctx: RunContext) -> Ending:
+        ending = await super().run(ctx)
+        assert (await ctx.hooks.ctx.check("true")).passed
+        return ending
+
+
+async def test_a_check_of_a_bots_own_stands_for_none_of_the_users(tmp_path: Path) -> None:
+    bench = Bench([])
+    bench.parts = replace(bench.parts, bot=OwnCheck(), sandbox=HereSandbox(tmp_path))
+    finished = await bench.run(started(check="false"))
+    assert (finished.reason, finished.verified) == ("check_failed", False)
+
+
 class Afterwards(Bot):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     async def run(self, ctx: RunContext) -> Ending:
         ending = await ctx.loop()
-        assert ctx.state.verified
+        assert ctx.state.checked
         await ctx.act(ctx.state.turns, 7, Step(action=Shell(command="true")))
         (self.folder / "more").touch()
         return ending

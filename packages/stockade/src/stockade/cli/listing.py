@@ -36,7 +36,8 @@ _COLUMNS = (
     Column("folder", leaves=2),
     Column("task", shrinks=True),
 )
-STYLES = {"done": "green", "stopped": "magenta", "failed": "red", "interrupted": "magenta", "running": "bold"}
+STYLES = {"done": "green", "stopped": "magenta", "failed": "red", "interrupted": "magenta", "running": "bold",
+          "verified": "green", "not verified": "red"}  # fmt: skip
 STATES = ("running", "done", "stopped", "failed", "interrupted", "damaged")
 _TASK_SHOWN = 60
 FOLDER = click.option("--folder", metavar="PATH", help="Only runs of this folder, and of those in it.")
@@ -134,11 +135,11 @@ def shown_limit(limit: int | None, json_lines: bool) -> int:
     return limit if limit is not None else LISTED if not json_lines and os.isatty(1) else 0
 
 
-def _verdict(run: RunSummary, state: str) -> Text | None:
-    """What its checks said, in place of `done`."""
+def in_words(run: RunSummary, state: str) -> str:
+    """How it stands; of one that is done, what its checks said."""
     if state != "done" or run.verified is None:
-        return None
-    return Text("verified", "green") if run.verified else Text("not verified", "red")
+        return state
+    return "verified" if run.verified else "not verified"
 
 
 def _draw(console: Any, runs: Sequence[tuple[RunSummary, str]]) -> None:
@@ -151,18 +152,10 @@ def _draw(console: Any, runs: Sequence[tuple[RunSummary, str]]) -> None:
     folders = one_lines([_short(run.folder) for run, _ in whole], 40)
     bots = one_lines([run.bot for run, _ in whole], 40)
     states = {state: Text(state, style) for state, style in STYLES.items()}
+    shown = [states[in_words(run, state)] for run, state in whole]
     rows = [
-        (
-            _indented(run.run_id),
-            moment(run.started),
-            bot,
-            model,
-            _verdict(run, state) or states[state],
-            str(run.turns),
-            place,
-            task,
-        )
-        for (run, state), bot, model, place, task in zip(whole, bots, models, folders, tasks, strict=True)
+        (_indented(run.run_id), moment(run.started), bot, model, state, str(run.turns), place, task)
+        for (run, _), state, bot, model, place, task in zip(whole, shown, bots, models, folders, tasks, strict=True)
     ]
     if rows:
         draw_table(console, _COLUMNS, rows)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from stockade.cli import flags
 from stockade.cli.lazy import load
-from stockade.cli.listing import FOLDER, LIMIT, STYLES, WIDTH, resolved, shown_limit
+from stockade.cli.listing import FOLDER, LIMIT, STYLES, WIDTH, in_words, resolved, shown_limit
 from stockade.cli.opened import on_record
 from stockade.cli.ui.console import results, write_prose
 from stockade.cli.ui.failures import say
@@ -49,7 +49,8 @@ def search(words: tuple[str, ...], folder: str | None, limit: int | None, width:
                 print(json.dumps(screen().data({**asdict(run), "status": state, "said": lines})))
                 continue
             head = f"{run.run_id}  {moment(run.started)}  "
-            console.print(Text.assemble((head, "bold"), (state, STYLES.get(state, ""))), soft_wrap=True)
+            stands = in_words(run, state)
+            console.print(Text.assemble((head, "bold"), (stands, STYLES.get(stands, ""))), soft_wrap=True)
             for kind, text in said:
                 line = Text(f"  {kind}: {_around(text, words, console.width - len(kind) - 5)}")
                 write_prose(console, line)

@@ -112,7 +112,7 @@ class PlainWords(Hook):
     async def before_finish(self, ctx: HookContext, finish: Finish) -> SendBack | None:
         state = ctx.state
         unknown = state.model is None or state.model.small is None
-        if not ctx.spoken or ctx.attended or state.done or state.verified or not unknown or _said(ctx, self.name):
+        if not ctx.spoken or ctx.attended or state.done or state.checked or not unknown or _said(ctx, self.name):
             return None
         return SendBack("You called no tool. Call one to act, or call finish with your answer.")
 

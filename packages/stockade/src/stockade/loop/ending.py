@@ -1,6 +1,7 @@
 """How a run ends, by name: status, reason and verification are three separate things."""
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 from stockade.core.errors import (
     HookFailed,
@@ -14,7 +15,7 @@ from stockade.core.errors import (
 )
 from stockade.core.events import RunFinished, Status, StopReason
 from stockade.core.ports import Clock, Reviewer
-from stockade.loop.hooks import EndedByHook, HookContext
+from stockade.loop.hooks import EndedByHook, EndRun, HookContext
 from stockade.loop.record import Record
 from stockade.loop.verdict import changed_tests
 from stockade_sandbox.results import Change
@@ -37,6 +38,11 @@ class Ending:
     answer: str | None = None
     verified: bool | None = None
 
+    @classmethod
+    def by(cls, end: EndRun, answer: str | None = None) -> Self:
+        """As a hook ends it, or lets it end."""
+        return cls(end.status, end.reason, end.detail, answer)
+
 
 def reason_of(error: StockadeError) -> StopReason:
     """Of any, also one that a run lets through or that came before it."""
@@ -48,7 +54,7 @@ def reason_of(error: StockadeError) -> StopReason:
 def failed(error: StockadeError | EndedByHook) -> Ending:
     """The ending of one of the FORESEEN."""
     if isinstance(error, EndedByHook):
-        return Ending(error.end.status, error.end.reason, error.end.detail)
+        return Ending.by(error.end)
     return Ending("failed", reason_of(error), str(error))
 
 
@@ -58,12 +64,13 @@ async def judged(ending: Ending, ctx: HookContext) -> Ending:
     """
     if not ctx.started.check:
         return ending
-    done = ending.reason == "finish"
-    if done and ctx.state.verified is None:
-        for command in ctx.started.check:
-            if not (await ctx.check(command)).passed:
-                return replace(ending, reason="check_failed", detail="the check does not pass", verified=False)
-    return replace(ending, verified=done and ending.verified is not False and bool(ctx.state.verified))
+    if ending.reason != "finish":
+        return replace(ending, verified=False)
+    for command in ctx.started.check:
+        passed = ctx.state.checked.get(command)
+        if not ((await ctx.check(command)).passed if passed is None else passed):
+            return replace(ending, reason="check_failed", detail="the check does not pass", verified=False)
+    return replace(ending, verified=ending.verified is not False)
 
 
 INTERRUPTED = Ending("stopped", "user", "interrupted")

@@ -133,10 +133,10 @@ class _Loop:
         while True:
             await self.parts.pause.passed(self.record, self.parts.clock)
             if self.parts.pause.stopped is not None:
-                return self._ended(EndRun("stopped", "user", self.parts.pause.stopped))
+                return Ending.by(EndRun("stopped", "user", self.parts.pause.stopped))
             await self.parts.pause.said(self.record, self.parts.clock, state.turns + 1)
             if (end := await self.hooks.before_turn(state.turns + 1)) is not None:
-                return self._ended(end)
+                return Ending.by(end)
             answer = await self._ask()
             for number, step in enumerate(answer.steps if answer else ()):
                 if not await self.parts.pause.passed(self.record, self.parts.clock):
@@ -161,7 +161,7 @@ class _Loop:
         await self.record.add(*kept, done)
         if isinstance(end := end or broken, HookFailed):  # what was done is on record first
             raise end
-        return None if end is None else self._ended(end)
+        return None if end is None else Ending.by(end)
 
     def _now(self) -> float:
         return self.parts.clock.now()
@@ -192,7 +192,4 @@ class _Loop:
 
     async def _finish(self, finish: Finish, *, spoken: bool = False) -> Ending | None:
         end = await self.hooks.before_finish(finish, spoken=spoken)
-        return None if end is None else self._ended(end, finish.answer)
-
-    def _ended(self, end: EndRun, answer: str | None = None) -> Ending:
-        return Ending(end.status, end.reason, end.detail, answer)
+        return None if end is None else Ending.by(end, finish.answer)

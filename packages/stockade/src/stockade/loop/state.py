@@ -85,8 +85,8 @@ class RunState:
     """How often each hook has said something to the bot, added words to an observation, or refused, in this task."""
     equal_failures: int = 0
     """Of checks in a row, up to now, that said the same or judged the same files."""
-    verified: bool | None = None
-    """Whether the last check passed."""
+    checked: dict[str, bool] = field(default_factory=dict)
+    """What each check said, since the last action."""
     finished: RunFinished | None = None
     checkpoint: Checkpoint | None = None
     cwd: str | None = None
@@ -113,7 +113,8 @@ class RunState:
                 if isinstance(event.observation, CommandOutput) and event.observation.cwd:
                     self.cwd = event.observation.cwd
             case ActionStarted():
-                self.in_flight, self.acted, self.verified = event, True, None
+                self.in_flight, self.acted = event, True
+                self.checked.clear()
             case ModelAnswered():
                 self.turns = event.turn
                 self.usage = self.usage + event.answer.usage
@@ -161,7 +162,7 @@ class RunState:
 
     def _judged(self, event: CheckFinished) -> None:
         files = self.checkpoint.files if self.checkpoint else ()
-        last, self.verified = self._failed, event.passed
+        last, self.checked[event.command] = self._failed, event.passed
         if not event.passed:
             same = last is not None and (
                 is_equal(last, event) or (last.command == event.command and files == self._failed_on)
@@ -176,7 +177,7 @@ class RunState:
             self._earlier_s += max(0.0, ended - self._begun_at)
         self._begun_at, self.finished, self.unreadable = event.at, None, 0
         self.done.clear()
-        self.verified = None
+        self.checked.clear()
         if event.task is not None:
             self._earlier_s, self._earlier_usage = 0.0, self.usage
             self._earlier_turns = self._all_turns()

@@ -33,7 +33,7 @@ class SmallModels(Hook):
 
     async def before_finish(self, ctx: HookContext, finish_: Finish) -> SendBack | None:
         left = ctx.turns_left()
-        if ctx.state.verified or ctx.count("message") >= MAX_SENT_BACK or (left is not None and left < LEAST_TURNS):
+        if ctx.state.checked or ctx.count("message") >= MAX_SENT_BACK or (left is not None and left < LEAST_TURNS):
             return None
         found = await finish.objection(ctx, finish_)
         if found is None:

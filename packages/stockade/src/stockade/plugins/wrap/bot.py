@@ -138,21 +138,20 @@ class Wrapped(Bot):
         wanted, told, again = wanted_of(ctx.started), ctx.started.task, bool(ctx.state.acted)
         while True:
             if wanted.alone and (end := await ctx.hooks.before_turn(1)) is not None:
-                return _ending(end)
+                return Ending.by(end)
             turns = ctx.started.budget.max_turns
             arguments, stdin = tuple[str, ...](), None
             if wanted.alone:
                 arguments, stdin = wanted.preset.headless(told, again=again, turns=turns, model=wanted.model)
             done = await self._do(ctx, (*wanted.argv, *arguments), stdin)
             if (end := _unsuccessful(wanted, done)) is not None:
-                return _ending(end)
+                return Ending.by(end)
             answer, before = done.stdout.decode(errors="replace").strip(), len(ctx.record.context.messages())
             end = await ctx.hooks.before_finish(Finish(answer=answer), spoken=False)
-            if end is None and not wanted.alone:
-                failed = ctx.started.check and not ctx.state.verified
-                end = EndRun("done", "check_failed", "the check does not pass") if failed else _LEFT
+            if end is None and not wanted.alone:  # where a check failed, that is what the run ends by
+                end = _LEFT if all(ctx.state.checked.values()) else EndRun("done", "finish")
             if end is not None:
-                return _ending(end, answer if wanted.alone else None)
+                return Ending.by(end, answer if wanted.alone else None)
             told, again = "\n\n".join(one.content for one in ctx.record.context.messages()[before:]), True
 
     async def _do(self, ctx: RunContext, argv: Sequence[str], stdin: bytes | None) -> CommandOutput:
@@ -216,10 +215,6 @@ def _unsuccessful(wanted: Wanted, done: CommandOutput) -> EndRun | None:
     if done.timed_out:
         return EndRun("stopped", "time", f"time: {name} ran {done.duration_s:.0f} s")
     return EndRun("stopped", "gave_up", f"{name} ended with status {done.exit_code}") if done.exit_code else None
-
-
-def _ending(end: EndRun, answer: str | None = None) -> Ending:
-    return Ending(end.status, end.reason, end.detail, answer)
 
 
 def _programs(at: float, started: Sequence[ProgramStart], more: int) -> ProgramsStarted:
