@@ -152,12 +152,34 @@ def test_the_coder_is_a_bot_and_says_which_settings_it_has_no_use_for(stage: Sta
     assert (ended.status, ended.out) == (0, f"{ADD}\n"), ended.err
     assert "the bot coder has a way of its own to work, and no use for: tool" in ended.err
     assert "done · verified · 2 turns" in ended.err
-    for check, verdict in (
-        ("grep -q add solution.py", "done · verified"),
-        ("false", "(check failed: "),
-    ):
-        ended = stage.call(*arguments, "--model", stage.script(WRONG, GOOD), "--check", check)
-        assert (ended.status, verdict in ended.err) == (int(check == "false"), True), ended.err
+
+
+def test_what_the_users_check_says_is_told_to_the_model_and_mended(stage: Stage) -> None:
+    noted = GOOD.replace("    return a + b", '    """The sum."""\n    return a + b')
+    arguments = ("run", "add(1, 2) == 3", "--bot", "coder", "--folder", str(stage.demo), "--json")
+    check = "grep -q sum solution.py || { echo 'a docstring that says what it gives is missing'; exit 1; }"
+    ended = stage.call(*arguments, "--model", stage.script(WRONG, GOOD, noted), "--check", check, "--apply")
+    assert ended.status == 0, ended.err
+    events = [json.loads(line) for line in ended.out.splitlines()]
+    result = events[-1]
+    assert (result["turns"], result["verified"]) == (3, True)
+    assert [one["passed"] for one in events if one["type"] == "check_finished"] == [False, True]
+    assert [one["words"] for one in result["code"]["attempts"]][1] == (
+        f"The program passes its own checks, but `{check}` does not pass with it. The command ended with exit status 1."
+        " Output:\na docstring that says what it gives is missing"
+    )
+    told = [one["text"] for one in events if one["type"] == "message_injected"][-1]
+    assert "a docstring that says what it gives is missing" in told
+    assert "The sum" in (stage.demo / "solution.py").read_text()
+
+
+def test_a_check_that_never_passes_ends_with_the_last_attempt(stage: Stage) -> None:
+    before = stage.tree()
+    arguments = ("run", "add(1, 2) == 3", "--bot", "coder", "--folder", str(stage.demo), "--apply")
+    answers = [GOOD.replace("a + b", f"a + b + {number} * 0") for number in range(8)]
+    ended = stage.call(*arguments, "--model", stage.script(*answers), "--check", "false")
+    assert (ended.status, "(check failed: 8 attempts failed" in ended.err) == (1, True), ended.err
+    assert stage.tree() == before
 
 
 def test_the_record_of_it_is_shown_done_again_and_exported(stage: Stage) -> None:

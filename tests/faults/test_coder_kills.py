@@ -19,22 +19,25 @@ PROGRAMS = [
     "def add(a, b):\n    return a * b\n",
     "def add(a, b):\n    return nothing(a, b)\n",
     "def add(a, b):\n    return a + b + 1\n",
+    "def add(a, b):\n    return b + a\n",
     ADD,
 ]
+CHECK = "grep -q 'a + b$' solution.py"
+"""The last but one passes the coder's own checks, and not this one."""
 ANSWERS = [f"### Requirements\nnone\n### Code\n```python\n{code}```" for code in PROGRAMS]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_killed_runs_of_the_coder_go_on_to_their_end(stage: Stage, seed: int) -> None:
     chance, where = random.Random(seed), str(stage.state / "runs.db")
-    flags = ("--model", stage.script(*ANSWERS), "--no-input")
+    flags = ("--model", stage.script(*ANSWERS), "--no-input", "--bot", "coder", "--check", CHECK)
     folder = ("--folder", str(stage.demo))
-    acknowledged = killed(stage, chance, "code", "Write add(a, b). add(1, 2) == 3", *flags, *folder)
+    acknowledged = killed(stage, chance, "run", "Write add(a, b). add(1, 2) == 3", *flags, *folder)
     for _ in range(KILLS - 1):
         if on_record(stage, where):
             acknowledged += killed(stage, chance, "runs", "resume", "last", "--no-input")
     if not on_record(stage, where):
-        assert not acknowledged
+        assert {event["type"] for event in acknowledged} <= {"run_started", "run_finished"}, "it had a sandbox"
         return
     ended = resumed(stage)
     assert ended.status in (0, 2), f"seed {seed}: {ended.err}"
@@ -68,7 +71,7 @@ def test_after_ctrl_c_it_is_said_how_to_go_on_and_it_does(stage: Stage) -> None:
 def test_a_coder_goes_on_with_a_check_of_the_users(stage: Stage) -> None:
     model = stage.script(ANSWERS[0])  # the second question finds no answer: it failed
     assert stage.call("code", "add(1, 2) == 3", "--model", model, "--folder", str(stage.demo)).status == 5
-    stage.script(ANSWERS[0], ANSWERS[-1])
+    stage.script(ANSWERS[0], *[ANSWERS[-1]] * 7)
     ended = stage.call("runs", "resume", "last", "--check", "grep -q add solution.py && false", "--json")
     found = ended.result["status"], ended.result["reason"], ended.result["verified"]
     assert (ended.status, *found) == (1, "done", "check_failed", False), ended.err

@@ -106,6 +106,11 @@ def test_the_digest_is_of_the_task_and_of_the_settings(tmp_path: Path) -> None:
     bounded = BASE.model_copy(update={"max_turns": 3})
     assert read_tasks(tmp_path / "t.jsonl", bounded, Selection())[0].digest != first.digest
     assert read(write(tmp_path / "t.jsonl", {"id": "a", "task": "u"}))[0].digest != first.digest
+    digests = set[str]()
+    for words in ("one", "two"):
+        (tmp_path / "own.toml").write_text(f'name = "own"\nprompt = "{words}"\n')
+        digests.add(read(write(tmp_path / "t.jsonl", {"id": "a", "task": "t", "bot": "own.toml"}))[0].digest)
+    assert len(digests) == 2
 
 
 def test_csv_and_a_folder_of_task_folders(tmp_path: Path) -> None:

@@ -118,8 +118,9 @@ def read_tasks(source: Path | Iterable[Mapping[str, Any]], base: RunSpec, select
     if not chosen:
         raise UsageError("no task fits the filter", "--filter takes a pattern of the id, or tag=NAME")
     bots = functools.cache(find_bot)
-    specs = {one.id: _spec(places[one.id], one, base, where, bots) for one in chosen}
-    return [_item(one, specs[one.id], epoch) for epoch in range(1, select.epochs + 1) for one in chosen]
+    specs = [_spec(places[one.id], one, base, where, bots) for one in chosen]
+    made = [(one, spec, bots(spec.bot)) for one, spec in zip(chosen, specs, strict=True)]
+    return [_item(*one, epoch) for epoch in range(1, select.epochs + 1) for one in made]
 
 
 def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -235,11 +236,11 @@ def _from(where: Path, text: str, modes: Iterable[str] = ()) -> str:
     return f"{where / Path(path).expanduser()}{colon}{rest}"
 
 
-def _item(task: Task, spec: RunSpec, epoch: int) -> Item:
-    """With a seed, each epoch has the next one: the same would give the same run."""
+def _item(task: Task, spec: RunSpec, bot: BotSpec, epoch: int) -> Item:
+    """With a seed, each epoch has the next one: the same would give the same run. A bot's file may change."""
     if spec.seed is not None:
         spec = spec.model_copy(update={"seed": (spec.seed + epoch - 1) % _MAX_SEED})
-    return Item(task, spec, _digest(task, spec), epoch)
+    return Item(task, spec, _digest(task, spec, *([bot] if bot.file else [])), epoch)
 
 
 def _digest(*values: BaseModel) -> str:

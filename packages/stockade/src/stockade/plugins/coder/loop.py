@@ -21,6 +21,7 @@ from stockade.core.events import (
     ActionFinished,
     AnswerUnderstood,
     AnswerUnreadable,
+    CheckFinished,
     MessageInjected,
     ModelAnswered,
     RunEvent,
@@ -29,7 +30,7 @@ from stockade.core.events import (
     StopReason,
 )
 from stockade.core.messages import ModelAnswer, ModelRequest
-from stockade.extend import Bot, EndedByHook, Ending, RunContext
+from stockade.extend import Bot, EndedByHook, Ending, RunContext, describe
 from stockade.plugins.coder.answers import Draft, read
 from stockade.plugins.coder.executor import NO_NETWORK, Executor
 from stockade.plugins.coder.program import statements
@@ -39,6 +40,7 @@ from stockade.plugins.coder.work import Attempt, Explain, Plan, Result, Verdict,
 REPAIR, REWRITE, FRESH_START = "repair", "rewrite", "fresh start"
 """What the next question does with what failed: shows it, tells what came of it, or leaves it out."""
 SENT_BACK = "The program passes its checks, and is not accepted."
+MAX_CHECK_CHARS = 2000
 LAST_STEP = 100
 """Of the program's delivery: behind all steps of an attempt."""
 
@@ -46,7 +48,7 @@ LAST_STEP = 100
 @dataclass(slots=True)
 class Progress:
     """`streak` holds the attempts since the last fresh start, one a round. Of the round that is under way: what the
-    model `answered`; `sent_back`: what a hook said of a program that passed.
+    model `answered`; `sent_back`: what the user's check or a hook said of a program that passed.
     """
 
     attempts: list[Attempt] = field(default_factory=list)
@@ -63,11 +65,14 @@ class Progress:
         return last if last and self.answered and last.number == self.answered.turn else None
 
     def close(self) -> Attempt:
-        """The round is over, and its attempt in the streak. One that passed was sent back."""
+        """The round is over, and its attempt in the streak. One that passed was sent back: it is shown again, and what
+        was tried before it is over.
+        """
         last = self.attempts[-1]
         if last.verdict.passed:
             back = last.verdict.model_copy(update={"passed": False, "words": self.sent_back or SENT_BACK})
             last = self.attempts[-1] = last.model_copy(update={"verdict": back})
+            self.streak.clear()
         self.streak.append(last)
         self.rounds += 1
         self.answered, self.sent_back = None, ""
@@ -115,6 +120,8 @@ class Fold:
                 now.begin_anew()
             case MessageInjected(text=text) if now.done and now.done.verdict.passed:
                 now.sent_back = f"{now.sent_back}\n{text}".strip()
+            case CheckFinished(passed=False) if now.done and now.done.verdict.passed:
+                now.sent_back = failure(event)
             case RunFinished(reason="check_failed") if now.done:
                 now.close()
             case _:
@@ -141,6 +148,12 @@ class Fold:
 def unreadable(turn: int, start: int, answer: str, message: str) -> Attempt:
     """The attempt of an answer without a program."""
     return Attempt(number=turn, start=start, answer=answer, verdict=Verdict(passed=False, words=message))
+
+
+def failure(check: CheckFinished) -> str:
+    """Of the user's, as the model is told of it."""
+    said = describe(check.observation, MAX_CHECK_CHARS)
+    return f"The program passes its own checks, but `{check.command}` does not pass with it. {said}"
 
 
 BOUNDS: Mapping[str, StopReason] = {"turns": "turns", "time": "time", "tokens": "tokens", "cost": "cost"}
@@ -210,8 +223,11 @@ class Coder(Bot):
             if self.progress.answered is None and (end := await self.ctx.hooks.before_turn(turn)) is not None:
                 raise EndedByHook(end)
             attempt = await self._round()
-            if attempt.verdict.passed and await self._stands(attempt):
-                return await self._deliver(attempt)
+            if attempt.verdict.passed:
+                if not await self._deliver(attempt):
+                    return self.ended("check_failed", f"{self.target} could not be written")
+                if await self._passes() and await self._stands(attempt):
+                    return self._done(attempt)
             await self._go_on()
         return self._given_up()
 
@@ -309,8 +325,26 @@ class Coder(Bot):
         words = f"{why} All of it is forgotten; the task is asked anew."
         await self.ctx.say(words, FRESH_START)
 
+    async def _deliver(self, attempt: Attempt) -> bool:
+        """Into the user's folder, where checks and hooks look at it."""
+        if self.target is None:
+            return True
+        write = WriteFile(path=self.target, content=attempt.code)
+        return (await self.ctx.act(attempt.number, LAST_STEP, Step(action=write))).kind == "written"
+
+    async def _passes(self) -> bool:
+        """Whether the user's checks do, with the program in the folder; without a folder nothing that the model does
+        could change that.
+        """
+        for command in self.ctx.started.check if self.target is not None else ():
+            done = await self.ctx.hooks.ctx.check(command)
+            if not done.passed:
+                self.progress.sent_back = failure(done)
+                return False
+        return True
+
     async def _stands(self, passed: Attempt) -> bool:
-        """Whether no hook sends it back. It is not in the user's folder yet: `code` is all there is to look at."""
+        """Whether no hook sends it back."""
         before = len(self.ctx.state.injected)
         end = await self.ctx.hooks.before_finish(Finish(answer=passed.code), spoken=False)
         if end is not None and (end.status, end.reason) != ("done", "finish"):
@@ -318,12 +352,7 @@ class Coder(Bot):
         self.progress.sent_back = "\n".join(one.text for one in self.ctx.state.injected[before:])
         return end is not None
 
-    async def _deliver(self, attempt: Attempt) -> Ending:
-        if self.target is not None:
-            write = WriteFile(path=self.target, content=attempt.code)
-            written = await self.ctx.act(attempt.number, LAST_STEP, Step(action=write))
-            if written.kind != "written":
-                return self.ended("check_failed", f"{self.target} could not be written")
+    def _done(self, attempt: Attempt) -> Ending:
         checks = self.executor.job.has_checks
         words = f"{attempt.verdict.checks_passed} checks passed" if checks else "it ran; there were no checks"
         return Ending("done", "finish", words, attempt.code, verified=True if checks else None)
