@@ -108,6 +108,17 @@ async def test_what_one_run_hears_of_being_left_alone_holds_for_the_others() -> 
             assert slept.pauses == [60.0, pytest.approx(60, abs=30)]
 
 
+async def test_no_longer_than_it_said_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept = Slept()
+    async with FakeOpenAI([fails(429, headers={"Retry-After": "60"})]) as server:
+        async with model_of(server, sleep=slept) as model:
+            await model.ask(question())
+            real = time.time
+            monkeypatch.setattr(time, "time", lambda: real() - 7200)
+            await model.ask(question())
+    assert slept.pauses == [60.0, pytest.approx(60, abs=1)]
+
+
 async def test_retries_come_to_an_end() -> None:
     slept = Slept()
     with pytest.raises(ModelOverloaded, match=r"is busy \(429\): slow down") as caught:

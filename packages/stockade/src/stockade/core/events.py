@@ -227,11 +227,13 @@ class Paused(Event):
     """The user held the run for `duration_s`, which is not counted as its time. `at` is the end of that.
 
     `said` is what they typed where they were asked to authorise the action before; None where they held it themselves.
+    `slept`: nobody did; the machine slept, or its clock was set, back where `duration_s` is negative.
     """
 
     type: Literal["paused"] = "paused"
     duration_s: float
     said: str | None = None
+    slept: bool = False
 
 
 class MessageInjected(Event):

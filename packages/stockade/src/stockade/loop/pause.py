@@ -1,4 +1,4 @@
-"""A user may hold a run between two steps, say a word to the bot, and let it go on."""
+"""A user may hold a run between two steps, say a word to the bot, and let it go on; a machine that sleeps holds it."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +9,25 @@ import anyio
 from stockade.core.events import MessageInjected, Paused
 from stockade.core.ports import Clock
 from stockade.loop.record import Record
+
+LEAST_SLEEP_S = 10.0
+"""Shorter than a machine sleeps, longer than its clock is set by in small steps."""
+
+
+@dataclass(slots=True, eq=False)
+class _Awake:
+    """A run at work. `ahead_s`: how far the clock of the record is ahead of one that stands still while it sleeps."""
+
+    record: Record
+    clock: Clock
+    ahead_s: float
+
+    async def look(self) -> None:
+        """Puts on record how long it has slept since the last look."""
+        ahead_s = self.clock.now() - self.clock.monotonic()
+        slept_s, self.ahead_s = ahead_s - self.ahead_s, ahead_s
+        if abs(slept_s) >= LEAST_SLEEP_S:
+            await self.record.add(Paused(at=self.clock.now(), duration_s=slept_s, slept=True))
 
 
 @dataclass(slots=True)
@@ -23,14 +42,23 @@ class Pause:
     words: list[str] = field(default_factory=list)
     _go: anyio.Event = field(default_factory=anyio.Event)
     _deadlines: dict[anyio.CancelScope, float] = field(default_factory=dict)
+    _awake: list[_Awake] = field(default_factory=list)
     _standing: int = 0
     _asked: list[tuple[float, str | None]] = field(default_factory=list)
 
-    def watch(self, deadline: anyio.CancelScope) -> None:
-        """A time limit, of a bot or of one that works for it, that stands still while the run is held, even now."""
+    @contextmanager
+    def watching(self, deadline: anyio.CancelScope, record: Record, clock: Clock) -> Iterator[None]:
+        """A bot, or one that works for it, at work: its time stands still while the run is held, even now."""
         self._deadlines[deadline] = 0.0
         if self._standing:
             self._freeze(deadline)
+        awake = _Awake(record, clock, clock.now() - clock.monotonic())
+        self._awake.append(awake)
+        try:
+            yield
+        finally:
+            self._awake.remove(awake)
+            del self._deadlines[deadline]
 
     def hold(self) -> None:
         """From the event loop."""
@@ -91,6 +119,8 @@ class Pause:
             since = clock.monotonic()
             await self._go.wait()
             await record.add(Paused(at=clock.now(), duration_s=clock.monotonic() - since))
+        for awake in list(self._awake):
+            await awake.look()
         return self.stopped is None
 
     async def said(self, record: Record, clock: Clock, turn: int) -> None:

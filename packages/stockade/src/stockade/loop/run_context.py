@@ -220,8 +220,8 @@ class RunContext:
     ) -> Ending:
         """`work`, cut when the run's time is over; `late` makes the ending then, of the words for it."""
         with anyio.move_on_after(self.account.seconds_left(self.now())) as deadline:
-            self.parts.pause.watch(deadline)
-            return await work()
+            with self.parts.pause.watching(deadline, self.record, self.parts.clock):
+                return await work()
         assert deadline.cancelled_caught
         message = f"time: {self.started.budget.timeout_s:g} s are over"
         return Ending("stopped", "time", message) if late is None else late(message)

@@ -90,9 +90,10 @@ def _quiet(server: str) -> Path:
 
 
 def _quiet_s(server: str) -> float:
-    """How long still."""
+    """How long still; no longer than it was said, whatever has become of the clock."""
     try:
-        return _quiet(server).stat().st_mtime - time.time()
+        said = _quiet(server).stat()
+        return said.st_mtime - max(time.time(), said.st_ctime)
     except OSError:  # nobody said so, or the state cannot be read: then each run hears it by itself
         return 0.0
 

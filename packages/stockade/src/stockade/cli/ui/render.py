@@ -120,9 +120,7 @@ class Renderer:
         self._said, self._by = "", ""
         self._last_progress = ("", -1)
         self._last_bar_at = 0.0
-        self._turn = 0
-        self._name = ""
-        self._last_at = 0.0
+        self._turn, self._name, self._last_at = 0, "", 0.0
         self._ended, self._status = False, ""
         self._bot, self._narrator = driver_of(None)
         self._set: dict[str, str] = {}
@@ -345,7 +343,9 @@ class Renderer:
 
     def _paused(self, event: Paused) -> None:
         """What was typed at a question stands on the terminal already, when this is not a replay."""
-        if event.said is None:
+        if event.slept:
+            self._line("[the machine slept, or its clock was set: this time is not counted]", "dim")
+        elif event.said is None:
             self._line(f"[waited {event.duration_s:.0f} s for you]", "dim")
         elif self._whole:
             self._line(f"[asked to authorise it, the user typed: {one_line(event.said, 400)}]", "dim")

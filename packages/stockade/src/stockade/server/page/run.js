@@ -224,7 +224,7 @@ function shownAs(view, event) {
   if (type === "message_injected") return note(`${event.source}: ${event.text}`);
   if (type === "check_finished") return step(() => el("p", { className: event.passed ? "" : "bad", textContent: `check ${event.passed ? "passed" : "failed"}: ${event.command}` }), () => !event.passed && observed(event.observation));
   if (type === "answer_unreadable") return note(`answer not understood: ${event.message}`, "warn");
-  if (type === "paused") return note(`${event.said ? `${event.said} · ` : ""}waited ${Math.round(event.duration_s)} s`);
+  if (type === "paused") return note(event.slept ? "the machine slept, or its clock was set: not counted" : `${event.said ? `${event.said} · ` : ""}waited ${Math.round(event.duration_s)} s`);
   if (type === "run_finished") return step(() => el("p", {}, el("b", { textContent: event.status }), ` · ${event.reason}${event.detail ? `: ${event.detail}` : ""} · ${many(event.turns, "turn")} · ${many(event.changes.length, "file")} changed`), () => event.changed_tests.length > 0 && el("p", { className: "warn", textContent: `tests were changed: ${event.changed_tests.join(", ")}` }));
   if (type === "changes_applied") return note(`applied: ${event.paths.map(named).join(", ")}`);
   if (type === "changes_undone") return note(`undone: ${event.paths.map(named).join(", ")}`);
