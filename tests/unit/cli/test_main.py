@@ -158,6 +158,11 @@ def raising(error: BaseException) -> int:
         (UsageError("no \x1b such", "try\nthat"), 2, "stockade: no \\x1b such\nhint: try that\n"),
         (ModelUnavailable("gone"), 5, "stockade: gone\n"),
         (ExceptionGroup("", [ExceptionGroup("", [UsageError("deep")])]), 2, "stockade: deep\n"),
+        (
+            ExceptionGroup("", [MemoryError()]),
+            4,
+            "stockade: there is no memory left for Stockade itself\nhint: free some, or raise its limit: ulimit -v\n",
+        ),
         (KeyboardInterrupt(), 130, "stockade: interrupted\n"),
         (click.Abort(), 130, "stockade: interrupted\n"),
     ],

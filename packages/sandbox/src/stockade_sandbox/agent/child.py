@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EMFILE
 
 from stockade_sandbox.errors import SandboxDied, SandboxFailed
 
@@ -75,10 +76,13 @@ def start_child(
         )
     except OSError as error:
         os.close(stderr_fd)
-        raise SandboxFailed(
-            f"{argv[0]} cannot be started: {error.strerror}", "free some memory or processes"
-        ) from error
+        raise SandboxFailed(f"{argv[0]} cannot be started: {error.strerror}", way_out(error)) from error
     return Child(process, os.pidfd_open(process.pid), stderr_fd)
+
+
+def way_out(error: OSError) -> str:
+    """Of a program that could not be started."""
+    return "raise the limit of open files: ulimit -n 1024" if error.errno == EMFILE else "free some memory or processes"
 
 
 def channel() -> tuple[socket.socket, socket.socket]:

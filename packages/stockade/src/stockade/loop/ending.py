@@ -81,6 +81,8 @@ def cut(record: Record, error: BaseException, why: str | None) -> Ending:
 
     `why` it was, where that was said.
     """
+    if isinstance(error, MemoryError):
+        return Ending("failed", "sandbox", "there is no memory left for Stockade itself")
     if isinstance(error, Exception):
         return Ending("failed", "bug", f"{type(error).__name__}: {error}")
     if (done := record.state.finished) is not None:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from stockade_sandbox.agent.binary import agent_memfd, sealed_memfd
-from stockade_sandbox.agent.child import Child
+from stockade_sandbox.agent.child import Child, way_out
 from stockade_sandbox.agent.jobs import AgentConfig
 from stockade_sandbox.backends.bubblewrap.argv import Launch, bubblewrap_argv, launch_operations, program
 from stockade_sandbox.backends.bubblewrap.trace import Trace
@@ -161,4 +161,4 @@ def _spawn(argv: list[str], launcher: int, pass_fds: Sequence[int], stderr_fd: i
             start_new_session=True,
         )
     except OSError as error:
-        raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", "free some memory or processes") from error
+        raise SandboxFailed(f"cannot start a sandbox: {error.strerror}", way_out(error)) from error

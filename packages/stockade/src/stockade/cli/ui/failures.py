@@ -21,7 +21,7 @@ import click
 
 from stockade.cli.lazy import load
 from stockade.cli.ui.safe import fit_for_terminal, one_line, without_secrets
-from stockade.core.errors import CommandFailed, StockadeError, did_you_mean
+from stockade.core.errors import CommandFailed, SandboxFailed, StockadeError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -165,9 +165,11 @@ def unwrap_exception_group(error: BaseException) -> BaseException:
 
 
 def expected(error: BaseException) -> StockadeError | None:
-    """The StockadeError that this is, or the first one in a group."""
+    """The StockadeError that this is or comes to, or the first one in a group."""
     if isinstance(error, StockadeError):
         return error
+    if isinstance(error, MemoryError):
+        return SandboxFailed("there is no memory left for Stockade itself", "free some, or raise its limit: ulimit -v")
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := expected(inner)) is not None), None)
     return None
