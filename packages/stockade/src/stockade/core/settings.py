@@ -5,6 +5,7 @@ the JSON schema come from that definition. A setting is an attribute with a `Set
 makes a pydantic model of the classes. Imports nothing heavy: `--help` is made from this.
 """
 
+import inspect
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -284,9 +285,10 @@ class Field:
 @cache
 def fields(settings: type) -> Mapping[str, Field]:
     """The settings of a class by what a person writes, in order."""
-    results = {}
+    results = dict[str, Field]()
     for one in reversed(settings.__mro__):
-        for name, hint in vars(one).get("__annotations__", {}).items():
+        hints: dict[str, Any] = inspect.get_annotations(one)
+        for name, hint in hints.items():
             if typing.get_origin(hint) is Annotated:
                 kind, setting = typing.get_args(hint)[:2]
                 either = typing.get_origin(kind) in (types.UnionType, typing.Union)
