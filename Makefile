@@ -11,7 +11,7 @@ PYTEST = STOCKADE_TEST_SCALE=$(SCALE) $(BIN)/python -m pytest --numprocesses $(W
 SCALE = 1
 ORDINARY = not slow and not long and not model and not toolchain
 
-.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers check attack attack-page bench docs agent size picture pictures lock site release clean
+.PHONY: run test test-fast test-sandbox test-host test-all test-slow test-bench test-long test-model test-wasm test-mcp test-clients test-managers test-newer-python check attack attack-page bench docs agent size picture pictures lock site release clean
 
 $(BIN)/stockade: packages/sandbox/pyproject.toml packages/stockade/pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
@@ -58,7 +58,7 @@ test-long: $(VENV)/.dev  ## by hand, hours: full counts of kills (processes, run
 	STOCKADE_TEST_SCALE=50 $(BIN)/python -m pytest -s tests/fleet/test_ray_many.py  # ten thousand runs, twenty kills
 	STOCKADE_TEST_SCALE=13 $(BIN)/python -m pytest -s tests/fleet/test_workspaces.py -k node_is_killed  # 52 of 104 on it
 	$(PYTEST) -m long
-	$(MAKE) test-model test-wasm test-mcp test-clients test-managers
+	$(MAKE) test-model test-wasm test-mcp test-clients test-managers test-newer-python
 
 check: $(VENV)/.dev  ## lint, who imports whom, and types only
 	$(BIN)/ruff check
@@ -74,6 +74,9 @@ attack-page: $(VENV)/.dev  ## docs/security/attacks.md from a real run (as root,
 
 test-model: $(VENV)/.dev  ## five small tasks that the default model must solve (fetches 1.1 GB once)
 	$(BIN)/python -m pytest -m model tests/model
+
+test-newer-python:  ## the ordinary tests on Debian testing's Python, in a place of its own (as root; needs debootstrap, 1.5 GB)
+	sh tests/support/newer_python.sh $(HOME)/.cache/stockade-dev/debian-testing
 
 test-wasm: $(VENV)/.dev  ## the example tools built in four languages (fetches their compilers once; needs Debian's clang-19 and rustc, docs/wasm.md)
 	$(BIN)/python -m pytest -m toolchain tests/wasm

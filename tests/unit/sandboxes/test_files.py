@@ -288,7 +288,7 @@ LOOP = [member("s", tarfile.SYMTYPE, "s"), member("h", tarfile.LNKTYPE, "s")]
 def test_who_believes_headers_is_led_astray() -> None:
     with tarfile.open(fileobj=headers(*BACK)) as packed:
         names = [one.name for one in (packed.next() for _ in range(7)) if one]
-        assert names == ["x", "y", "Z", "y", "Z", "y", "Z"]  # for ever
+        assert names in (["x", "y", "Z", "y", "Z", "y", "Z"], ["x", "y"])  # for ever; a newer Python ends it there
     with pytest.raises(RecursionError), tarfile.open(fileobj=headers(*NESTED)) as packed:
         packed.next()
     with pytest.raises((RecursionError, KeyError)), tarfile.open(fileobj=headers(*LOOP)) as packed:
@@ -305,7 +305,13 @@ def test_who_believes_headers_is_led_astray() -> None:
     assert max(asked) == LONG.size
 
 
-@pytest.mark.parametrize("sent", [BACK, NESTED, LOOP, [LONG]])
+def test_a_header_that_leads_back_leads_nowhere(tmp_path: Path) -> None:
+    with suppress(ActionFailed):
+        unpack(headers(*BACK), tmp_path / "target", 1 << 20)
+    assert {path.name for path in (tmp_path / "target").glob("*")} <= {"x", "y"}
+
+
+@pytest.mark.parametrize("sent", [NESTED, LOOP, [LONG]])
 def test_headers_that_lead_astray_are_refused(sent: list[tarfile.TarInfo], tmp_path: Path) -> None:
     with pytest.raises(ActionFailed):
         unpack(headers(*sent), tmp_path / "target", 1 << 20)
