@@ -63,7 +63,7 @@ def test_markup_is_drawn(text: str, seen: str) -> None:
 def test_a_table_fits() -> None:
     table = f"| a | b |\n|---|---|\n| 1 | {'long ' * 20} |"
     assert max(map(len, shown(table).split("\n"))) <= WIDTH
-    assert "────" in shown(table)
+    assert "────" in shown(table).replace("━", "─")  # as rich 14 draws it
 
 
 @given(st.text(alphabet=st.sampled_from("\x1b\x9b\x07\r\u202e\ud800`*_#|-> []()<&;\\!1a\n\t~"), max_size=80))

@@ -182,7 +182,7 @@ def test_a_link_through_a_link_leads_out_where_it_is_believed(believed: bool, bo
     if believed:
         (tmp_path / "tar").write_bytes(box.exec(["tar", "-cC", "chain", "."], max_output=1 << 20).stdout)
         with tarfile.open(tmp_path / "tar") as packed:
-            packed.extractall(tmp_path / "chain", filter="tar")
+            packed.extractall(tmp_path / "chain", **TRUSTING)
     else:
         assert box.copy_out("chain", tmp_path / "chain") == ("a/b/out",)
     assert (tmp_path / "chain/a/b/out").exists() == believed
@@ -225,6 +225,10 @@ LEADING_OUT = {
 }
 
 
+TRUSTING: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+"""As every Python before 3.11.4 does."""
+
+
 def archive(members: list[tarfile.TarInfo], target: Path) -> io.BytesIO:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as out:
@@ -238,7 +242,7 @@ def archive(members: list[tarfile.TarInfo], target: Path) -> io.BytesIO:
 def test_who_believes_an_archive_writes_outside(way: str, tmp_path: Path) -> None:
     (tmp_path / "target").mkdir()
     with tarfile.open(fileobj=archive(LEADING_OUT[way], tmp_path)) as packed:
-        packed.extractall(tmp_path / "target", filter="fully_trusted")
+        packed.extractall(tmp_path / "target", **TRUSTING)
     assert (tmp_path / "out").read_bytes() == b"bad"
 
 
@@ -302,7 +306,7 @@ def test_who_believes_headers_is_led_astray() -> None:
 
     with pytest.raises(tarfile.TarError), tarfile.open(fileobj=Watched(headers(LONG).getvalue())) as packed:
         packed.next()
-    assert max(asked) == LONG.size
+    assert max(asked) >= 1 << 20  # all of it at once, or piece by piece in a newer Python
 
 
 def test_a_header_that_leads_back_leads_nowhere(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_numbers_agree_with_the_kernel_headers() -> None:
     assert {name: numbers[0] for name, numbers in table.items() if name in known} == {
         name: known[name] for name in table if name in known
     }
-    later = {name for name, number in known.items() if number > LAST_OF_DEBIAN_12 or name == "uprobe"}
+    later = {name for name, number in known.items() if number > LAST_OF_DEBIAN_12 or name in ("uprobe", "uretprobe")}
     assert set(known) - set(table) - later == {
         "afs_syscall", "epoll_ctl_old", "epoll_wait_old", "get_kernel_syms", "getpmsg", "process_mrelease", "putpmsg",
         "query_module", "security", "tuxcall", "vserver",

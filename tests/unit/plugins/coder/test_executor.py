@@ -5,7 +5,7 @@ import pytest
 from stockade.core.actions import Failed, FileContent, FileWritten, Observation, Refused, Shell
 from stockade.core.errors import SandboxFailed
 from stockade.plugins.coder.answers import Draft
-from stockade.plugins.coder.executor import NO_NETWORK, Executor
+from stockade.plugins.coder.executor import NO_NETWORK, NO_PIP, Executor
 from stockade.plugins.coder.program import Example
 from stockade.plugins.coder.work import Job
 from stockade_sandbox.results import Chunk, CommandOutput
@@ -49,6 +49,13 @@ def test_libraries_are_installed_once_and_only_where_there_is_a_network() -> Non
     assert executor.goes_on("install", draft, ended(0))
     assert "install" not in executor.actions(2, draft.model_copy(update={"requirements": ("pandas", "numpy")}))
     assert "PYTHONPATH" not in str(executor.actions(2, ADD)["run"])
+
+
+def test_a_python_without_pip_is_named() -> None:
+    draft = ADD.model_copy(update={"requirements": ("numpy",)})
+    executor, install = Executor(CHECKED, online=True), ended(1, "/usr/bin/python3: No module named pip\n")
+    assert not executor.goes_on("install", draft, install)
+    assert executor.read(1, 0, draft, {"install": install}).verdict.words == NO_PIP
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,9 @@ _NOT_FOUND = 127
 _MAX_WORDS_CHARS = 500
 NAME_IT = "Libraries are installed when their names stand under ### Requirements."
 NO_NETWORK = "Nothing can be installed, for there is no network: use the standard library only."
+NO_PIP = (
+    "Nothing can be installed, for there is no pip (Debian: apt install python3-pip): use the standard library only."
+)
 
 
 @dataclass(slots=True)
@@ -150,6 +153,8 @@ def _not_run(draft: Draft, seen: Mapping[str, Observation]) -> str:
     stderr = output.output.decode(errors="replace") if isinstance(output, CommandOutput) else ""
     if (refused_by := _REFUSED.search(stderr)) is not None:
         return f"Nothing can be installed, for the network refuses it ({refused_by[1]}): use the standard library only."
+    if "No module named pip" in stderr:
+        return NO_PIP
     errors = [line.partition("ERROR:")[2].strip() for line in stderr.splitlines() if "ERROR:" in line]
     cause = (errors[-1] if errors else stderr.strip()[-_MAX_WORDS_CHARS:] or "pip failed")[:_MAX_WORDS_CHARS]
     return (
