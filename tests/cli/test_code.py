@@ -156,7 +156,7 @@ def test_the_coder_is_a_bot_and_says_which_settings_it_has_no_use_for(stage: Sta
 
 def test_what_the_users_check_says_is_told_to_the_model_and_mended(stage: Stage) -> None:
     noted = GOOD.replace("    return a + b", '    """The sum."""\n    return a + b')
-    arguments = ("run", "add(1, 2) == 3", "--bot", "coder", "--folder", str(stage.demo), "--json")
+    arguments = ("code", "add(1, 2) == 3", "--folder", str(stage.demo), "--json")
     check = "grep -q sum solution.py || { echo 'a docstring that says what it gives is missing'; exit 1; }"
     ended = stage.call(*arguments, "--model", stage.script(WRONG, GOOD, noted), "--check", check, "--apply")
     assert ended.status == 0, ended.err

@@ -71,11 +71,12 @@ def chat(task: str | None, *, go_on: bool, **values: Any) -> int:
 @CONTINUE
 @WORKTREE
 @DETACH
-@flags.offered(flags.MODEL, flags.APPROVE, flags.SANDBOX, flags.HERE, flags.CHANGES, flags.SHOWN, flags.STORE)
+@flags.offered(flags.MODEL, flags.CHECK, flags.APPROVE, flags.SANDBOX, flags.HERE, flags.CHANGES, flags.SHOWN,
+               flags.STORE)  # fmt: skip
 def code(task: str | None, *, go_on: bool, worktree: bool, detach: bool, **values: Any) -> int:
-    """Write a Python program for TASK, run it, and fix it until the checks pass: --tests, --example, and the examples
-    in TASK. The program goes to stdout, and into the folder as a change. Without TASK, on a terminal, it asks for one
-    after the other. Status 1: no program passed; else as of `stockade run`.
+    """Write a Python program for TASK, run it, and fix it until the checks pass: --tests, --example, the examples in
+    TASK, and --check. The program goes to stdout, and into the folder as a change. Without TASK, on a terminal, it asks
+    for one after the other. Status 1: no program passed; else as of `stockade run`.
     """
     return int(_begun("cli.code:begin", task, flags.given(values), go_on=go_on, worktree=worktree, detach=detach))
 
