@@ -164,12 +164,14 @@ def test_a_state_folder_that_is_read_only_can_be_listed(door: Door) -> None:
 
 
 def test_a_folder_that_may_not_be_looked_into_has_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(path: Path) -> bool:
+    look = Path.stat
+
+    def closed(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
         if path.parent == tmp_path:
             raise PermissionError(13, "Permission denied", os.fspath(path))
-        return False
+        return look(path, follow_symlinks=follow_symlinks)
 
-    monkeypatch.setattr(Path, "is_file", closed)
+    monkeypatch.setattr(Path, "stat", closed)
     found = settings.load({"folder": (os.fspath(tmp_path),)}, {}, tmp_path, tmp_path.parent / "no.toml")
     assert found.options.mcp == ()
     assert found.notes == (f"{tmp_path}/stockade.toml could not be looked at: Permission denied",)

@@ -58,6 +58,19 @@ def open_regular(path: Path) -> BinaryIO:
         raise
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is such a file or folder. OSError where that cannot be looked at: since Python 3.14 `Path.exists`
+    says no then.
+    """
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
+        return False
+    return True
+
+
 def read_regular(path: Path, max_bytes: int) -> bytes:
     """All of it, or its first `max_bytes + 1` bytes when it is larger. OSError as `open_regular`."""
     with open_regular(path) as file:

@@ -24,7 +24,7 @@ from stockade.core.model_options import (
     LLAMA_VARIABLES,
 )
 from stockade.core.settings import RENAMED, FrontSettings, RunSettings, fields, key_of
-from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, current_folder, is_trusted, read_toml
+from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, current_folder, is_there, is_trusted, read_toml
 from stockade.runtime.sources import OTHER_VARIABLES, PREFIX, SERVERS_FILE, config_file
 from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import FolderMode
@@ -176,7 +176,7 @@ def _unknown_llama(environ: Mapping[str, str]) -> list[str]:
 def _is_there(path: Path, notes: list[str] | None = None) -> bool:
     """Whether it is a file that can be found: a folder that may not be looked into has none, which is noted."""
     try:
-        return path.is_file()
+        return is_there(path) and path.is_file()
     except OSError as error:
         if notes is not None:
             notes.append(f"{path} could not be looked at: {error.strerror}")

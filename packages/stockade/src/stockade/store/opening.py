@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from stockade.core.errors import UsageError
-from stockade.paths import state_dir
+from stockade.paths import is_there, state_dir
 from stockade.store.database import Database
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def _load(where: str) -> Any:
 def _check_named(where: str | None) -> None:
     if where and not _is_address(where):
         try:
-            result = _path(where).exists()
+            result = is_there(_path(where))
         except OSError as error:
             raise UsageError(f"the record {where} cannot be looked at: {error.strerror}", "check --store") from None
         if not result:

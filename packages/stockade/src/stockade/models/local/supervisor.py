@@ -67,6 +67,8 @@ class ServerSupervisor:
         self._keep_s, self._idle_since = _FIRST_USER_S, time.monotonic()
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._open: list[asyncio.StreamWriter] = []
+        """Held to the end: since Python 3.13 a writer that nobody has closes its connection."""
 
     async def run(self, listener: socket.socket) -> None:
         """Until there is nothing to keep any more, and the server is gone; the process has to end then."""
@@ -110,6 +112,7 @@ class ServerSupervisor:
                 _say(writer, self._status())
         if self._seconds_left() == 0.0:
             self._stop()
+            self._open.append(writer)
         else:
             writer.close()
         self._changed.set()
