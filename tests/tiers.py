@@ -220,6 +220,7 @@ SLOW = (
     "tests/unit/sandboxes/test_quota.py",
     "tests/unit/sandboxes/test_trace.py::test_what_is_too_much_is_counted",
     "tests/unit/sandboxes/test_root_inside.py",
+    "tests/unit/sandboxes/test_shipped_programs.py::test_of_aarch64_too",
     "tests/unit/sandboxes/test_shipped_programs.py::test_the_agent_of_aarch64",
     "tests/unit/sandboxes/test_shipped_programs.py::test_the_launcher_of_aarch64",
     "tests/unit/sandboxes/test_toolchains.py::test_a_project_works",
@@ -245,9 +246,7 @@ LONG = (
     "tests/fleet/test_ray.py::test_a_killed_driver_loses_no_run",
     "tests/fleet/test_ray.py::test_what_a_killed_worker_had_goes_on_elsewhere",
     "tests/integrations/test_public_suites.py::test_a_public_suite[test_inspect_suite.py]",
-    "tests/integrations/test_public_suites.py::test_a_public_suite[test_pydantic_suite.py]",
     "tests/trajectories/test_trajectories.py::test_forced_on_a_strong_model_the_plug_in_disturbs_at_most_one",
-    "tests/unit/sandboxes/test_shipped_programs.py::test_of_aarch64_too",
 )
 """Of what a test that CI runs shows as well, in another way, or on another file system: `make test-long` has them."""
 

@@ -94,15 +94,15 @@ def resumed(stage: Stage) -> Ended:
     return stage.call("runs", "resume", "last", "--json", "--no-input")
 
 
-def on_record(stage: Stage, where: str) -> list[dict[str, Any]]:
-    """Read in this process; empty when the run never began."""
+def on_record(stage: Stage, where: str, run: str = "last") -> list[dict[str, Any]]:
+    """Read in this process; empty when the run never began. One whose sandbox never came up is not `last`."""
     if not where.startswith("postgresql:") and not (stage.state / "runs.db").exists():
         return []
 
     async def read() -> list[dict[str, Any]]:
         store = open_store(where)
         try:
-            return [json.loads(to_json(event)) for event in await store.events(await store.find("last"))]
+            return [json.loads(to_json(event)) for event in await store.events(await store.find(run))]
         except UsageError:
             return []
         finally:

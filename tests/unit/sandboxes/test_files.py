@@ -7,7 +7,7 @@ import math
 import os
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -306,13 +306,16 @@ def test_who_believes_headers_is_led_astray() -> None:
 
     with pytest.raises(tarfile.TarError), tarfile.open(fileobj=Watched(headers(LONG).getvalue())) as packed:
         packed.next()
-    assert max(asked) >= 1 << 20  # all of it at once, or piece by piece in a newer Python
+    assert max(asked) in (LONG.size, 1 << 20)  # all of it at once, or piece by piece in a newer Python
 
 
-def test_a_header_that_leads_back_leads_nowhere(tmp_path: Path) -> None:
-    with suppress(ActionFailed):
+def test_a_header_that_leads_back_is_refused_or_ends_it(tmp_path: Path) -> None:
+    with tarfile.open(fileobj=headers(*BACK)) as packed:
+        leads_back = len([one for one in (packed.next() for _ in range(7)) if one]) == 7
+    with pytest.raises(ActionFailed) if leads_back else nullcontext():
         unpack(headers(*BACK), tmp_path / "target", 1 << 20)
-    assert {path.name for path in (tmp_path / "target").glob("*")} <= {"x", "y"}
+    left = {path.name for path in (tmp_path / "target").glob("*")}
+    assert left == (set() if leads_back else {"x", "y"})
 
 
 @pytest.mark.parametrize("sent", [NESTED, LOOP, [LONG]])

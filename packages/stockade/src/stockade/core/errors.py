@@ -46,11 +46,13 @@ from stockade_sandbox.errors import (
     UsageError,
 )
 
-__all__ = ["ActionFailed", "ChangedOnHost", "CommandFailed", "Conflict", "ContextExceeded", "FolderMoved", "HookFailed",
-           "LayerLost", "ModelFailed", "ModelOverloaded", "ModelUnavailable", "NotAllowed", "NotFound",
+__all__ = ["NO_MEMORY", "ActionFailed", "ChangedOnHost", "CommandFailed", "Conflict", "ContextExceeded", "FolderMoved",
+           "HookFailed", "LayerLost", "ModelFailed", "ModelOverloaded", "ModelUnavailable", "NotAllowed", "NotFound",
            "PolicyNotEnforceable", "RequestRefused", "RunRemoved", "RunTaken", "SandboxDied", "SandboxFailed",
            "ServerFailed", "ServerUnavailable", "StockadeError", "StoreFailed", "TooManyRequests", "ToolsUnavailable",
            "UnreadableAnswer", "UsageError", "to_install"]  # fmt: skip
+
+NO_MEMORY = "there is no memory left for Stockade itself"
 
 
 def to_install(extra: str) -> str:

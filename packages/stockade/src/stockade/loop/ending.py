@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from stockade.core.errors import (
+    NO_MEMORY,
     HookFailed,
     ModelFailed,
     PolicyNotEnforceable,
@@ -82,7 +83,7 @@ def cut(record: Record, error: BaseException, why: str | None) -> Ending:
     `why` it was, where that was said.
     """
     if isinstance(error, MemoryError):
-        return Ending("failed", "sandbox", "there is no memory left for Stockade itself")
+        return Ending("failed", "sandbox", NO_MEMORY)
     if isinstance(error, Exception):
         return Ending("failed", "bug", f"{type(error).__name__}: {error}")
     if (done := record.state.finished) is not None:

@@ -173,7 +173,7 @@ def _unknown_llama(environ: Mapping[str, str]) -> list[str]:
     return [f"LLAMA_{name} is not known{f': LLAMA_{near[0]} is' if near else ''}" for name, near in nearest.items()]
 
 
-def _is_there(path: Path, notes: list[str] | None = None) -> bool:
+def _is_a_file(path: Path, notes: list[str] | None = None) -> bool:
     """Whether it is a file that can be found: a folder that may not be looked into has none, which is noted."""
     try:
         return is_there(path) and path.is_file()
@@ -185,7 +185,7 @@ def _is_there(path: Path, notes: list[str] | None = None) -> bool:
 
 def _from_project(path: Path, notes: list[str]) -> tuple[dict[str, Any], bool]:
     """Its keys, and whether it has a `[setup]`, which tools/tool_files.py reads."""
-    if not _is_there(path, notes):
+    if not _is_a_file(path, notes):
         return {}, False
     if is_trusted(path):
         return _from_file(path, tables=("setup",))
@@ -205,7 +205,7 @@ def _servers_of(folders: Sequence[str], given: tuple[str, ...], notes: list[str]
         return given
     folder, _, mode = folders[0].rpartition(":")
     path = (Path(folder if mode in FOLDER_MODES else folders[0]).expanduser() / SERVERS_FILE).absolute()
-    if not _is_there(path) or any(Path(one).expanduser().absolute() == path for one in given):
+    if not _is_a_file(path) or any(Path(one).expanduser().absolute() == path for one in given):
         return given
     if is_trusted(path):
         return (*given, str(path))

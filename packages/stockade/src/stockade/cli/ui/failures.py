@@ -21,7 +21,7 @@ import click
 
 from stockade.cli.lazy import load
 from stockade.cli.ui.safe import fit_for_terminal, one_line, without_secrets
-from stockade.core.errors import CommandFailed, SandboxFailed, StockadeError, did_you_mean
+from stockade.core.errors import NO_MEMORY, CommandFailed, SandboxFailed, StockadeError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -169,7 +169,7 @@ def expected(error: BaseException) -> StockadeError | None:
     if isinstance(error, StockadeError):
         return error
     if isinstance(error, MemoryError):
-        return SandboxFailed("there is no memory left for Stockade itself", "free some, or raise its limit: ulimit -v")
+        return SandboxFailed(NO_MEMORY, "free some, or raise its limit: ulimit -v")
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := expected(inner)) is not None), None)
     return None
