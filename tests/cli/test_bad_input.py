@@ -177,6 +177,20 @@ def test_broken_model_files(stage: Stage, content: bytes) -> None:
     assert stage.left_behind() == []
 
 
+@pytest.mark.parametrize("command", [
+    "batch run", "batch compare t.jsonl", "mcp --folder", "serve --folder", "code x --no-folder --toolchain",
+    "run x --no-folder --lora", "model use", "trust",
+])  # fmt: skip
+def test_a_name_longer_than_any_files_is_said_to_be_none(command: str, stage: Stage) -> None:
+    """On d826b836 the first five were "a bug in Stockade"."""
+    ended = stage.call(*command.split(), "a" * 300)
+    first, *rest = ended.err.splitlines()
+    assert (ended.status, ended.out) == (2, "")
+    assert first.startswith("stockade: ")
+    assert "bug" not in first
+    assert all(line.startswith("hint: ") for line in rest)
+
+
 def test_a_script_with_a_bad_line_names_it(stage: Stage) -> None:
     path = stage.tmp_path / "bad.jsonl"
     path.write_text('{"content": "{}"}\nnonsense\n')

@@ -129,6 +129,7 @@ async def test_each_wrong_request_has_its_error(stand: Stand) -> None:
             ("session/new", {"cwd": "/", "mcpServers": []}, _INVALID),
             ("session/new", {"cwd": f"{stand.demo}\0", "mcpServers": []}, _INVALID),
             ("session/new", {"cwd": f"{stand.demo}/nowhere", "mcpServers": []}, _INVALID),
+            ("session/new", {"cwd": f"{stand.demo}/{'a' * 300}", "mcpServers": []}, _INVALID),
             ("session/prompt", {"sessionId": session, "content": text}, _INVALID),
             ("session/prompt", {"sessionId": session, "prompt": []}, _INVALID),
             ("session/prompt", {"sessionId": session, "prompt": [{"type": "smell"}]}, _INVALID),

@@ -115,6 +115,14 @@ def test_a_token_is_made_listed_and_removed_by_the_command(own: Stage) -> None:
     assert own.call("token", "list").stdout == ""
 
 
+@pytest.mark.parametrize("name", ["", " ", "\udcff", "a\nb", "\x1b[2J"])
+def test_no_token_has_a_name_that_no_line_can_show(name: str, own: Stage) -> None:
+    made = own.call("token", "new", "--", name)
+    assert (made.returncode, made.stdout) == (2, "")
+    assert "no token can have the name" in made.stderr
+    assert own.tokens.all() == []
+
+
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:87", "127.0.0.1.evil.example", "", "[::1", "a@b@c"])
 def test_another_name_of_the_server_is_refused(host: str, stage: Stage) -> None:
     """DNS rebinding: a page got a name of its own to lead here."""

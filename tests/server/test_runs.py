@@ -273,7 +273,8 @@ def test_a_run_is_removed_when_its_changes_are_decided_on(admin: httpx2.Client) 
     {}, {"task": ""}, {"task": " "}, {"task": "t", "mode": "rw"}, {"task": "t", "bot": "../b.toml"},
     {"task": "t", "more": 1},
     {"task": "t", "bot": "nobody"}, {"task": "t", "folder": "/"}, {"task": "t", "folder": "../.."},
-    {"task": "t", "folder": "a\0b"}, {"task": "t", "limits": {"max_turns": 0}}, {"task": "t", "upload": "a" * 16},
+    {"task": "t", "folder": "a\0b"}, {"task": "t", "folder": "a" * 300}, {"task": "t", "limits": {"max_turns": 0}},
+    {"task": "t", "upload": "a" * 16},
     {"task": "t", "protect": ["../x"]}, {"task": "t", "limits": {"timeout": "nan"}},
     {"task": "t", "output_schema": {"type": 7}},
 ])  # fmt: skip

@@ -7,6 +7,7 @@ import functools
 import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from os.path import isdir
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
@@ -297,7 +298,7 @@ class StockadeAgent:
         folders = (cwd, *more)
         if not all(Path(one).is_absolute() and "\0" not in one for one in folders):
             raise UsageError("the folders of a session are absolute paths")
-        if not Path(cwd).is_dir():
+        if not isdir(cwd):
             raise UsageError(f"there is no folder {cwd!r} here")
         given = {key: value for key, value in self._given.items() if key not in ("folder", "no_folder")}
         options = load(given, self._environ, Path(cwd)).options

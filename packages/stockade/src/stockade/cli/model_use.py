@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def _resolved(name: str) -> str:
     provider = name.partition("/")[0]
     if provider in registry.names(models.GROUP):
         return _checked(parse_name(name, registry.names(models.GROUP)))
-    if Path(name).expanduser().is_file():
+    if isfile(Path(name).expanduser()):
         return f"gguf/{Path(name).expanduser().absolute()}"
     if found := anyio.run(servers.find_id, name):
         return found
@@ -97,7 +98,7 @@ def _checked(name: ModelName) -> str:
         catalogue.catalogued(name.name)
     elif name.provider in ("gguf", "scripted") or name.is_path:
         path = Path(name.name).expanduser().absolute()
-        if path.is_file():
+        if isfile(path):
             return f"{name.provider}/{path}"
         if not name.is_path:
             raise UsageError(f"there is no file {path}", f"write {name.provider}/PATH")

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from os.path import isdir
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ _MOST_COMPONENTS = 1000
 def _components(folders: Sequence[Path]) -> Iterator[tuple[str, str, str]]:
     """Those in the folders, as `known_tools`; they are not looked into, which may mean compiling them."""
     for folder in folders:
-        if not folder.is_dir():
+        if not isdir(folder):
             raise UsageError(f"{folder}: there is no such folder")
         for path in _below(folder):
             policy = beside(path)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -99,7 +100,7 @@ def default_results(tasks: Path) -> Path:
 def results_of(path: Path) -> Path:
     """Those of a file of tasks, or of their own name. UsageError where there are none."""
     for one in (default_results(path), path):
-        if one.is_file() and one.name.endswith(".jsonl") and (one != path or _are_results(one)):
+        if isfile(one) and one.name.endswith(".jsonl") and (one != path or _are_results(one)):
             return one
     raise UsageError(f"there are no results of {path}", f"stockade batch run {path}")
 

@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -101,8 +102,8 @@ def read_tasks(source: Path | Iterable[Mapping[str, Any]], base: RunSpec, select
     """UsageError, with the place, for the first that is wrong; nothing has started then."""
     where = Path.cwd()
     if isinstance(source, Path):
-        where = (source if source.is_dir() else source.parent).absolute()
-        rows = _of_folder(source) if source.is_dir() else _of_csv(source) if source.suffix == ".csv" else _lines(source)
+        where = (source if isdir(source) else source.parent).absolute()
+        rows = _of_folder(source) if isdir(source) else _of_csv(source) if source.suffix == ".csv" else _lines(source)
     else:
         rows = ((f"task {number}", dict(row)) for number, row in enumerate(source, 1))
     tasks, places = list[Task](), dict[str, str]()
@@ -218,7 +219,7 @@ def _spec(place: str, task: Task, base: RunSpec, where: Path, bots: Callable[[st
         if (spec.best_of or 1) > 1 and not spec.check:
             raise UsageError("of several candidates the check picks one, and there is none", "--check CMD")
         for rule in make_policy(spec, "overlay").folders:
-            if not Path(rule.host).is_dir():
+            if not isdir(rule.host):
                 raise UsageError(f"there is no folder {rule.host}", "paths are relative to the file of the tasks")
     except ValidationError as error:
         key, words = first_refused(error, RunSpec)

@@ -11,6 +11,7 @@ import json
 import os
 import time
 from contextlib import suppress
+from os.path import isfile
 from pathlib import Path
 
 import anyio
@@ -169,7 +170,7 @@ def _fingerprint(name: str) -> str:
     parsed = parse_name(name)
     path = Path(parsed.name).expanduser()
     digest = hashlib.sha256(parsed.provider.encode())
-    if (parsed.provider == "gguf" or parsed.is_path) and path.is_file():
+    if (parsed.provider == "gguf" or parsed.is_path) and isfile(path):
         with open_regular(path) as file:
             size = os.fstat(file.fileno()).st_size
             digest.update(f"{size}".encode())

@@ -4,6 +4,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Mapping
+from os.path import isfile
 from pathlib import Path
 
 from stockade.answers.action_codec import AUTO as ANY_ANSWERS
@@ -132,7 +133,7 @@ def model_settings(spec: RunSpec) -> ModelSettings:
     more = spec.load_more()
     if "lora" in more:
         more["lora"] = str(Path(more["lora"]).expanduser().absolute())
-        if not Path(more["lora"]).is_file():
+        if not isfile(more["lora"]):
             raise UsageError(f"--lora {spec.lora}: there is no such file")
     return ModelSettings(
         ctx_size=spec.ctx_size,

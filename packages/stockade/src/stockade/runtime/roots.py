@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import isdir
 from pathlib import Path
 
 from stockade.core.errors import UsageError
@@ -26,7 +27,7 @@ class Roots:
             path = Path(rule.host).resolve()
             if rule.mode == "rw":
                 raise UsageError(f"--folder {text}: a client may not be given rw", "changes are applied with run_apply")
-            if not path.is_dir():
+            if not isdir(path):
                 raise UsageError(f"--folder {text}: there is no such folder")
             if path == Path(path.anchor) or path == Path.home().resolve():
                 raise UsageError(f"{path} is too much for clients to choose from", "give --folder PATH")
@@ -40,7 +41,7 @@ class Roots:
         path = (self.paths[0][0] / Path(folder).expanduser()).resolve()
         for root, most in self.paths:
             if path == root or root in path.parents:
-                if not path.is_dir():
+                if not isdir(path):
                     raise UsageError(f"there is no folder {folder}")
                 return f"{path}:{'ro' if 'ro' in (mode, most) else 'overlay'}"
         places = ", ".join(str(root) for root, _ in self.paths)

@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from os.path import isfile
 from pathlib import Path
 
 from stockade.answers.action_codec import DESCRIPTIONS
@@ -60,7 +61,7 @@ def mcp_files(given: Sequence[str]) -> tuple[str, ...]:
     for name in given:
         if Path(name).suffix.lower() != ".json":
             raise UsageError(f"--mcp {name}: a list of MCP servers is a file that ends in .json", "see docs/mcp.md")
-        if "\0" in name or not Path(name).expanduser().is_file():
+        if not isfile(Path(name).expanduser()):
             raise UsageError(f"--mcp {name}: there is no such file")
     return tuple(given)
 
@@ -112,7 +113,7 @@ def _file(name: str) -> Path:
             f"did you mean {near[0]}?" if near else f"`stockade tool list` names them all; or give a file ({kinds})"
         )
         raise UsageError(f"there is no tool {name!r}", way_out)
-    if not path.is_file():
+    if not isfile(path):
         raise UsageError(f"there is no tool file {name}", "check the path")
     return path
 

@@ -95,7 +95,9 @@ class Tokens:
         return found if same and prefix == _PREFIX else None
 
     def new(self, name: str, scopes: tuple[Scope, ...], at_once: int, max_cost: float | None) -> str:
-        """The token, which nobody can be told again. UsageError for a name that there is."""
+        """The token, which nobody can be told again. UsageError for a name that there is, or that no line can show."""
+        if not name.strip() or not name.isprintable():
+            raise UsageError(f"no token can have the name {name!r}", "use a name of letters and digits")
         with self._writing() as known:
             if any(one.name == name for one in known):
                 raise UsageError(f"there is a token {name!r} already", f"stockade serve token rm {name}")

@@ -21,7 +21,7 @@ import click
 
 from stockade.cli.lazy import load
 from stockade.cli.ui.safe import fit_for_terminal, one_line, without_secrets
-from stockade.core.errors import NO_MEMORY, CommandFailed, SandboxFailed, StockadeError, did_you_mean
+from stockade.core.errors import NO_MEMORY, CommandFailed, SandboxFailed, StockadeError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -71,6 +71,8 @@ BROKEN_PIPE = 141
 BUG = 4
 UNWRITABLE = (errno.EPIPE, errno.ENOSPC, errno.EIO, errno.EBADF)
 """Numbers of an OSError without a file: of writing to what is open already."""
+UNREACHABLE = (errno.ENAMETOOLONG, errno.EACCES)
+"""Of an OSError with a file: what no program can reach by the name that it was given."""
 
 
 class OutputLost(Exception):
@@ -170,6 +172,8 @@ def expected(error: BaseException) -> StockadeError | None:
         return error
     if isinstance(error, MemoryError):
         return SandboxFailed(NO_MEMORY, "free some, or raise its limit: ulimit -v")
+    if isinstance(error, OSError) and error.errno in UNREACHABLE and error.filename is not None:
+        return UsageError(f"{error.filename}: {error.strerror}", "name a file or folder that can be opened")
     if isinstance(error, BaseExceptionGroup):
         return next((found for inner in error.exceptions if (found := expected(inner)) is not None), None)
     return None
