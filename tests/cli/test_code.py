@@ -182,6 +182,13 @@ def test_a_check_that_never_passes_ends_with_the_last_attempt(stage: Stage) -> N
     assert stage.tree() == before
 
 
+def test_without_a_folder_it_is_listed_with_none_and_its_check_begins_in_the_workspace(stage: Stage) -> None:
+    ended = stage.call("code", "print x", "--no-folder", "--check", "pwd; false", "--model", stage.script(GOOD))
+    assert ended.status == 1, ended.err
+    assert "check $ pwd; false\n/workspace\n" in ended.err
+    assert stage.call("runs", "list", "--json").events[0]["folder"] == ""
+
+
 def test_the_record_of_it_is_shown_done_again_and_exported(stage: Stage) -> None:
     assert stage.call("code", "add(1, 2) == 3", "--model", stage.script(WRONG, GOOD), "--quiet").status == 0
     shown = stage.call("runs", "show")

@@ -181,6 +181,15 @@ def test_rewind_is_another_run_with_the_files_of_that_turn(stage: Stage) -> None
     assert stage.left_behind() == []
 
 
+@pytest.mark.parametrize("wrong", [("--max-turns", "1"), ("--net", "x y"), ("--model", "no//such")])
+def test_nothing_is_left_of_a_rewind_that_cannot_go_on(wrong: tuple[str, str], stage: Stage) -> None:
+    assert stage.run(ONE, say("shell", command="echo two >> ../log"), DONE, flags=("--no-input",)).status == 0
+    before, kept, known = stage.tree(), stage.left_behind(), stage.call("runs", "list").out
+    assert stage.call("runs", "rewind", "last", "--to", "2", *wrong).status == 2
+    assert stage.call("runs", "list").out == known
+    assert (stage.tree(), stage.left_behind()) == (before, kept)
+
+
 def test_the_number_that_rewind_takes_is_in_what_show_shows(stage: Stage) -> None:
     assert stage.run(ONE, "", say("shell", command="echo two >> ../log"), DONE).status == 0
     shown = stage.call("runs", "show").out.splitlines()

@@ -216,11 +216,12 @@ def priced(stage: Stage) -> None:
 
 
 @pytest.mark.anyio
-async def test_no_task_starts_that_could_cost_more_than_is_left(stage: Stage) -> None:
+@pytest.mark.parametrize("on", [(), ("--on", "ray")], ids=["here", "ray"])
+async def test_no_task_starts_that_could_cost_more_than_is_left(stage: Stage, on: tuple[str, ...]) -> None:
     priced(stage)
     answer = says(DONE, usage=(10, 0, 10))
     async with FakeOpenAI(otherwise=lambda: answer) as server:
-        flags = ("--parallel", "3", "--answers", "json", "--max-cost", "0.035", "-o", "max_cost=0.01")
+        flags = (*on, "--parallel", "3", "--answers", "json", "--max-cost", "0.035", "-o", "max_cost=0.01")
         status, err = await served(stage, server, *flags)
         assert (status, "too little for the next task" in err) == (3, True), err
         assert [one["cost"] for one in lines(stage)] == pytest.approx([0.01] * 3)

@@ -142,6 +142,7 @@ def test_a_python_of_its_own_is_what_the_profile_is_for(monkeypatch: pytest.Monk
         ("launch: tree /x: No such file or directory", SandboxFailed, "/x: No such file"),
         ("launch: cgroup /c: Permission denied", SandboxFailed, "control group"),
         ("launch: dir /mnt/scratch: No space left on device", SandboxFailed, "launcher failed"),
+        ("launch: fds 13: Invalid argument", SandboxFailed, "too few open files"),
         ("bwrap: Creating new namespace failed: Operation not permitted", PolicyNotEnforceable, "namespaces"),
         ("bwrap: Can't mount proc on /newroot/proc: Operation not permitted", PolicyNotEnforceable, "new /proc"),
         ("launch: proc /tmp/proc: Operation not permitted", PolicyNotEnforceable, "new /proc"),

@@ -18,6 +18,8 @@ _PRESET = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 PRESETS = Path(__file__).parent / "egress" / "networks"
 _MODES: dict[str, FolderMode] = {"ro": "ro", "overlay": "overlay", "rw": "rw"}
 WORKSPACE = "/workspace"
+OURS = "stockade"
+"""The name in the root inside of a folder with files of Stockade's own."""
 STRICT = {"extra": "forbid"}
 """The setting of pydantic, which need not be there, for a value that stands in a record: unknown fields are refused."""
 
@@ -305,7 +307,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Everything a sandbox must hold. The first folder is the working folder."""
+    """Everything a sandbox must hold. The first folder of the user's is the working folder."""
 
     __pydantic_config__ = STRICT
 
@@ -363,8 +365,13 @@ class Policy:
             object.__setattr__(self, "network", Network(mode="allow", hosts=tuple(hosts)))
 
     @property
+    def folder(self) -> FolderRule | None:
+        """The working folder; what lies below OURS inside is none."""
+        return next((rule for rule in self.folders if PurePosixPath(rule.inside).parts[1:2] != (OURS,)), None)
+
+    @property
     def workdir(self) -> str:
-        return self.folders[0].inside if self.folders else WORKSPACE
+        return self.folder.inside if self.folder is not None else WORKSPACE
 
 
 MAX_OUTPUT = 1 << 20

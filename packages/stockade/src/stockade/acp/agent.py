@@ -339,9 +339,9 @@ class StockadeAgent:
             await before.close()
         if is_locked(run_id) or await self._store.driver(run_id) is not None:
             raise UsageError(f"run {run_id} is under way in another process", "wait for its end")
-        folders = first.policy.folders
-        if not (folders and _is_same(folders[0].host, cwd)):
-            raise UsageError(f"run {run_id} works in {folders[0].host if folders else 'no folder'}, not in {cwd}")
+        place = first.policy.folder.host if first.policy.folder is not None else ""
+        if not (place and _is_same(place, cwd)):
+            raise UsageError(f"run {run_id} works in {place or 'no folder'}, not in {cwd}")
         await self._know_models()
         session = self._opened(run_id, self._settings(cwd, more), servers, began=True)
         session.model = first.model

@@ -20,7 +20,7 @@ from stockade.paths import read_toml
 from stockade_sandbox.policy import FolderMode
 
 MAX_FILE_BYTES = 200_000
-OWN = ("name", "summary", "prompt", "permission", "tools", "shows_folder", "needs_folder")
+OWN = ("name", "summary", "prompt", "permission", "tools", "shows_folder")
 PERMISSIONS: dict[str, FolderMode] = {
     "ro": "ro",
     "overlay": "overlay",
@@ -49,7 +49,7 @@ def read_bot(path: Path) -> BotSpec:
     permission = values.get("permission", "overlay")
     if not isinstance(permission, str) or permission not in PERMISSIONS:
         raise UsageError(f"{path}: permission is one of {', '.join(PERMISSIONS)}, not {permission!r}")
-    fields = {key: values[key] for key in ("name", "summary", "tools", "shows_folder", "needs_folder") if key in values}
+    fields = {key: values[key] for key in ("name", "summary", "tools", "shows_folder") if key in values}
     settings = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     try:
         return BotSpec.model_validate(

@@ -25,7 +25,6 @@ class BotSpec(Data, arbitrary_types_allowed=True):
     shows_folder: bool = False
     tools: tuple[str, ...] = ("shell", FILES, "finish")
     folder_mode: FolderMode = "overlay"
-    needs_folder: bool = False
     authorised: bool = False
     budget: Budget | None = None
     answers: str | None = None

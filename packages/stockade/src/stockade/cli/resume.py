@@ -14,7 +14,7 @@ from stockade.cli.run import ask_task, carry_out, read_task
 from stockade.cli.talk import Talk
 from stockade.cli.ui.console import can_ask
 from stockade.cli.ui.failures import say
-from stockade.core.errors import UsageError
+from stockade.core.errors import StockadeError, UsageError
 from stockade.core.events import ChangesApplied, ChangesDiscarded, ChangesUndone, RunFinished
 from stockade.core.ports import RunStore
 from stockade.core.settings import FrontSettings, fields
@@ -22,7 +22,9 @@ from stockade.paths import current_folder
 from stockade.run_lock import is_locked
 from stockade.runtime.factory import check_task, prepare
 from stockade.runtime.records import newest_here
+from stockade.runtime.removing import remove, sweep_removed
 from stockade.runtime.resume import CHANGEABLE, make_branch, spec_of
+from stockade.runtime.sandboxes import reviewer
 from stockade.runtime.settings import Settings
 
 RULES = ("hooks", "loop_repeats", "small_models")
@@ -110,8 +112,14 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
             say(f"run {branch} is run {run_id} after turn {turn}", f"stockade runs resume {branch}")
             print(branch)
             return 0
-        spec = spec_of(history, settings.options, words, given)
-        return carry_out(settings, store, partial(prepare, spec, store))
+        try:
+            spec = spec_of(history, settings.options, words, given)
+            return carry_out(settings, store, partial(prepare, spec, store))
+        except StockadeError:
+            if len(anyio.run(store.events, branch)) == len(history):  # it did not go on
+                anyio.run(partial(remove, store, reviewer(), branch, force=True))
+                anyio.run(sweep_removed, store)
+            raise
 
 
 @contextmanager

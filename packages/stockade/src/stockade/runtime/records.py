@@ -78,7 +78,7 @@ async def newest_here(store: RunStore, folder: Path) -> str:
 
 
 def _works_in(started: RunStarted, folder: Path) -> bool:
-    return bool(started.policy.folders) and Path(started.policy.folders[0].host) == folder
+    return started.policy.folder is not None and Path(started.policy.folder.host) == folder
 
 
 def newest_applied(folder: Path) -> str:

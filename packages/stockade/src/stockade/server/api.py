@@ -430,8 +430,8 @@ async def _run(runs: Runs, run_id: str) -> Run:
 
 
 def _described(started: RunStarted, hide: Callable[[str], str], state: State, values: dict[str, Any]) -> Run:
-    folders = started.policy.folders
+    folder = started.policy.folder
     return Run(
         id=started.run_id, status=state, started=started.at, task=hide(started.task), bot=started.bot,
-        model=started.model, folder=folders[0].host if folders else None, **values,
+        model=started.model, folder=folder.host if folder is not None else None, **values,
     )  # fmt: skip

@@ -216,6 +216,7 @@ class Runs:
                 await self._go_on(live, bounds, live.run_id, to.task or "")
             except StockadeError:
                 await removing.remove(self.store, sandboxes.reviewer(), live.run_id, force=True)
+                await removing.sweep_removed(self.store)
                 raise
         return live.run_id
 

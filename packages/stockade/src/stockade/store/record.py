@@ -153,7 +153,7 @@ class SQLRecord:
     def _index(self, run_id: str, event: RunEvent) -> None:
         match event:
             case RunStarted():
-                folder = event.policy.folders[0].host if event.policy.folders else ""
+                folder = event.policy.folder.host if event.policy.folder is not None else ""
                 self._db.execute(
                     "INSERT INTO runs (run_id, started, task, bot, model, folder, status, turns)"
                     " VALUES (?, ?, ?, ?, ?, ?, 'running', 0)",

@@ -259,7 +259,7 @@ def _summary(events: list[RunEvent]) -> RunSummary:
         task=first.task,
         bot=first.bot,
         model=first.model,
-        folder=first.policy.folders[0].host if first.policy.folders else "",
+        folder=first.policy.folder.host if first.policy.folder is not None else "",
         status=last.status if isinstance(last, RunFinished) else "running",
         turns=max((event.turn for event in events if isinstance(event, ModelAnswered)), default=0),
         verified=last.verified if isinstance(last, RunFinished) else None,

@@ -95,6 +95,8 @@ def _of_launcher(operation: str, reason: str, causes: Causes) -> StockadeError:
         )
     if operation == "cgroup":
         return SandboxFailed(f"a control group could not be joined: {reason}", "try again; `stockade doctor` says more")
+    if operation == "fds":
+        return SandboxFailed("too few open files are allowed here", "raise the limit: ulimit -n 1024")
     return SandboxFailed(f"the sandbox launcher failed: {why}", "`stockade doctor` says what this machine allows")
 
 

@@ -286,7 +286,6 @@ SHELL = BotSpec(
     ),
     tools=("shell", "write_file", "read_file"),
     folder_mode="rw",
-    needs_folder=True,
     budget=Budget(max_turns=0, timeout_s=0.0),
     settings={"answers": "list", "streams": "separate"},
     autonomous=True,
