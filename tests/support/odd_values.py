@@ -22,6 +22,7 @@ from stockade.cli import commands, main
 ODD = (
     "", "-1", "0", "1", "9" * 20, "nan", "inf", "1e400", "/dev/null", "/proc/self/mem", "a" * 5000, "\udcff\udcfe",
     "..", "~nobody/x", "[::1]:99999", "\x1b[2J", "a\nb", "{}", "[" * 5000, "=", "a=b", "@x", "@/dev/null", "%s{0}",
+    "a" * 300, "~nosuch/x", "loop", "loop/x",
     "none", "http://[", "localhost:0", "x:y:z", "..:rw", "t.jsonl", "*", "\u202e", "true", ",", ", ,", "1,2", ":",
 )  # fmt: skip
 VARIABLES = (
@@ -92,6 +93,7 @@ def work(seed: int, count: int) -> int:
     """How many were called."""
     Path("s.jsonl").write_text(json.dumps({"content": json.dumps({"action": "finish", "answer": "x"})}) + "\n")
     Path("t.jsonl").write_text('{"id": "a", "task": "t"}\n')
+    Path("loop").symlink_to("loop")
     todo, log = drawn(seed, count), Path.home() / "said"
     for variables, arguments in todo:
         call(variables, arguments, log)

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from os.path import expanduser
 from pathlib import Path, PurePosixPath
 from typing import Literal, get_args
 
@@ -193,12 +194,12 @@ def parse_folder(text: str, default: FolderMode, inside: str, flag: str = "--fol
     path, _, mode = text.rpartition(":")
     chosen = _MODES.get(mode, default)
     if mode not in _MODES:
-        if path and "\0" not in text and os.path.isdir(Path(path).expanduser()) and not os.path.lexists(text):
+        if path and "\0" not in text and os.path.isdir(expanduser(path)) and not os.path.lexists(text):
             raise UsageError(f"{flag}{text!r}: there is no mode {mode!r}", "the modes are ro, overlay and rw")
         path = text
     if not path or "\0" in path:
         raise UsageError(f"{flag}{text!r} names no folder", "write PATH or PATH:ro")
-    return FolderRule(host=str(Path(path).expanduser().absolute()), mode=chosen, inside=inside)
+    return FolderRule(host=str(Path(expanduser(path)).absolute()), mode=chosen, inside=inside)
 
 
 def is_image_file(text: str | None) -> bool:

@@ -13,7 +13,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from os.path import isdir, isfile, islink
+from os.path import isdir, isfile, islink, realpath
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +117,7 @@ class Toolchain:
 
 def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Toolchain, ...]:
     """For a folder of the user with this `home`, whose shell has this `environment`; the most particular first."""
-    search = _Search(folder.resolve(), environment, home.resolve())
+    search = _Search(Path(realpath(folder)), environment, home.resolve())
     found = [*search.in_the_folder(), *search.by_version_files(), *search.on_the_path(), *search.caches()]
     return tuple({one.key: one for one in reversed(found)}.values())[::-1]
 
@@ -323,7 +323,7 @@ def _default(manager: Manager, root: Path, language: str) -> str:
         return ""
     if islink(path):
         below = manager.installs.partition("{version}")[2].count("/")
-        return path.resolve().parts[-1 - below]
+        return Path(realpath(path)).parts[-1 - below]
     text = _text(path)
     if path.suffix == ".toml":
         return str(_toml(text).get("default_toolchain", ""))

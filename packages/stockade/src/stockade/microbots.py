@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from os.path import expanduser
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Self
 
@@ -88,7 +89,7 @@ class Mount:
 
     @property
     def host(self) -> str:
-        return str(Path(self.host_path).expanduser().absolute())
+        return str(Path(expanduser(self.host_path)).absolute())
 
     @property
     def inside(self) -> str:
@@ -103,7 +104,7 @@ def _mount(folder: Mount | Folder | str | Path, permission: str | None) -> Folde
             raise UsageError("Only MOUNT mount type is supported for folder_to_mount")
         return FolderRule(host=folder.host, mode=_mode(folder.permission), inside=folder.inside)
     mode = folder.mode if isinstance(folder, Folder) else _mode(permission or "READ_WRITE")
-    host = Path(folder.path if isinstance(folder, Folder) else folder).expanduser().absolute()
+    host = Path(expanduser(folder.path if isinstance(folder, Folder) else folder)).absolute()
     return FolderRule(host=str(host), mode=mode, inside=str(_PLACE / host.name))
 
 

@@ -64,9 +64,16 @@ def write():
         file.write("x")
     return "written"
 looks = [lambda: open("/memories/f/secret").read(), write]
-print(json.dumps(sorted({attempt(look) for _ in range(3000) for look in looks})))
+seen = set()
+for number in range(3_000_000):
+    seen |= {attempt(look) for look in looks}
+    if number > 3000 and len(seen) > 2:
+        break
+print(json.dumps(sorted(seen)))
 """
-"""Follows every link, in one sandbox of a call: starting three thousand would leave the race hardly a chance."""
+"""Follows every link, in one sandbox of a call: starting three thousand would leave the race hardly a chance. It goes
+on until it met the folder both ways: on a busy machine the two may not meet for long.
+"""
 
 
 @pytest.fixture
@@ -188,7 +195,11 @@ def test_a_folder_that_turns_into_a_link_between_two_looks(root: Path, outside: 
     thread = threading.Thread(target=swap)
     thread.start()
     try:
-        naive = {_naive_read(root / "f" / "secret") for _ in range(3000)}
+        naive = set[str]()
+        for _ in range(1_000_000):
+            naive.add(_naive_read(root / "f" / "secret"))
+            if naive >= {"inside", SECRET}:
+                break
         seen = set(anyio.run(_looks, root))
     finally:
         over.set()

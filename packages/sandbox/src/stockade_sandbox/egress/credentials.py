@@ -14,7 +14,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from os.path import expanduser
 from urllib.parse import quote
 
 from stockade_sandbox.egress.authority import Authority
@@ -79,7 +79,7 @@ class _Value:
             return os.environ[name]
         try:
             if kind == "file":
-                with open(Path(where).expanduser(), "rb") as file:
+                with open(expanduser(where), "rb") as file:
                     return file.read(_MAX_BYTES).decode().strip()
             done = subprocess.run(
                 where, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

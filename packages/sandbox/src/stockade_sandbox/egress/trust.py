@@ -4,6 +4,7 @@ import os
 import re
 import ssl
 from dataclasses import replace
+from os.path import expanduser
 from pathlib import Path
 
 from stockade_sandbox.errors import UsageError
@@ -37,7 +38,7 @@ def read_authorities(path: str) -> str:
         return UsageError(f"-o ca={path}: {why}", hint)
 
     try:
-        with open(os.open(Path(path).expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        with open(os.open(expanduser(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise unusable(getattr(error, "strerror", None) or "there is no such file") from None

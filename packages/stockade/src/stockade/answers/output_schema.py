@@ -8,6 +8,7 @@ for alone, as JSON that the server shall hold to the schema, where the model has
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import expanduser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ def read_schema(path: str) -> dict[str, Any]:
     """
     try:
         written = path.lstrip().startswith("{")
-        data = path.encode() if written else read_regular(Path(path).expanduser(), MAX_SCHEMA_BYTES)
+        data = path.encode() if written else read_regular(Path(expanduser(path)), MAX_SCHEMA_BYTES)
     except OSError as error:
         raise UsageError(f"the output schema {path} cannot be read: {error.strerror}") from None
     path = one_line(path, 60) if written else path

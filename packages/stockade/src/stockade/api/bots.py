@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from functools import partial
-from os.path import isfile
+from os.path import expanduser, isfile
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeVar
 
@@ -426,7 +426,7 @@ class PlannerBot(Bot):
 
 
 def log_path(path: str) -> Path:
-    log = Path(path).expanduser().absolute()
+    log = Path(expanduser(path)).absolute()
     if not isfile(log):
         raise UsageError(f"{log}: there is no such log")
     return log

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def command(name: str | None, *, limit: int | None, into: Path, table_: bool, **
     \b
     stockade eval humaneval --model openai/gpt-5 --limit 40 --seed 1
     """
-    place = into.expanduser()
+    place = Path(expanduser(into))
     given = flags.given(values)
     if table_:
         if name is not None:

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from os.path import expanduser, realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,7 @@ def _index(values: Mapping[str, Any]) -> Iterator[tuple["Database", bool]]:
 def resolved(folder: str | None) -> str | None:
     if folder is not None and "\0" in folder:
         raise UsageError("--folder: this is no path")
-    return str(Path(folder).expanduser().resolve()) if folder is not None else None
+    return realpath(expanduser(folder)) if folder is not None else None
 
 
 def shown_limit(limit: int | None, json_lines: bool) -> int:

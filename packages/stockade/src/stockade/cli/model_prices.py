@@ -3,6 +3,7 @@
 import json
 import time
 from fnmatch import fnmatchcase
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def _fetched(update: str) -> bytes:
     """The bytes of a file or an address. UsageError when they cannot be had."""
     if "://" not in update:
         try:
-            data = read_regular(Path(update).expanduser(), MAX_UPDATE_BYTES)
+            data = read_regular(Path(expanduser(update)), MAX_UPDATE_BYTES)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise UsageError(f"{update} cannot be read: {why}", FORMS) from error

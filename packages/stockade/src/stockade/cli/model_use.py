@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import isfile
+from os.path import expanduser, isfile
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,8 @@ def _resolved(name: str) -> str:
     provider = name.partition("/")[0]
     if provider in registry.names(models.GROUP):
         return _checked(parse_name(name, registry.names(models.GROUP)))
-    if isfile(Path(name).expanduser()):
-        return f"gguf/{Path(name).expanduser().absolute()}"
+    if isfile(expanduser(name)):
+        return f"gguf/{Path(expanduser(name)).absolute()}"
     if found := anyio.run(servers.find_id, name):
         return found
     models.check_provider(name)
@@ -97,7 +97,7 @@ def _checked(name: ModelName) -> str:
     if name.provider == "embedded":
         catalogue.catalogued(name.name)
     elif name.provider in ("gguf", "scripted") or name.is_path:
-        path = Path(name.name).expanduser().absolute()
+        path = name.path
         if isfile(path):
             return f"{name.provider}/{path}"
         if not name.is_path:

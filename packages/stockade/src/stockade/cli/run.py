@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -364,7 +365,7 @@ def read_task(text: str) -> str:
             raise UsageError("standard input is closed: there is no task to read", "stockade run TASK")
         return _decoded(sys.stdin.buffer.read(MAX_TASK_BYTES + 1), "standard input")
     if text.startswith("@"):
-        path = Path(text[1:]).expanduser()
+        path = Path(expanduser(text[1:]))
         try:
             return _with_piped(_decoded(read_regular(path, MAX_TASK_BYTES), str(path)))
         except OSError as error:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from os.path import expanduser, realpath
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def _folder(given: str | None) -> Path:
     text = WORKSPACE if given is None else given
     if not text or "\0" in text:
         raise UsageError("--workspace names no folder", "write --workspace PATH")
-    return Path(text).expanduser().absolute()
+    return Path(expanduser(text)).absolute()
 
 
 _LIST = "workspaces"
@@ -86,7 +87,7 @@ def ensure(folder: Path, template: Mapping[str, str], *, named: bool = True) -> 
     """
     try:
         if folder.is_dir() and any(folder.iterdir()):
-            if not named and str(folder.resolve()) not in _noted():
+            if not named and realpath(folder) not in _noted():
                 raise UsageError(
                     f"{folder} is there and was not made by stockade auto: the bot would write to it",
                     f"--workspace {folder} if you mean it, or another one",
@@ -105,7 +106,7 @@ def held(folder: Path) -> Iterator[None]:
     """Inside, nobody else can be in that workspace. UsageError when somebody is there."""
     place = state_dir() / "held"
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    name = hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:32]
+    name = hashlib.sha256(os.fsencode(realpath(folder))).hexdigest()[:32]
     descriptor = open_lock(place / name)
     try:
         if not try_lock(descriptor):
@@ -122,7 +123,7 @@ def _fill(folder: Path, template: Mapping[str, str]) -> None:
 
 def _note(folder: Path) -> None:
     known = _noted()
-    if (path := str(folder.resolve())) not in known:
+    if (path := realpath(folder)) not in known:
         place = state_dir()
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (place / _LIST).open("a", encoding="utf-8", errors="surrogateescape") as file:

@@ -1,6 +1,7 @@
 """`stockade trust`: a file of a folder is read as configuration from now on, as it stands."""
 
 import json
+from os.path import expanduser
 from pathlib import Path
 
 import click
@@ -22,7 +23,7 @@ MAX_SHOWN_LINES, MAX_LINE_CHARS = 200, 1000
 @click.option("--yes", is_flag=True, help="Without asking.")
 def command(file: str, yes: bool) -> int:
     """Show FILE, a stockade.toml or .mcp.json, and let it be read as it stands. A change asks again."""
-    path = Path(file).expanduser().absolute()
+    path = Path(expanduser(file)).absolute()
     data = _read(path, file)
     if is_trusted(path):
         say(f"{path} is trusted already")

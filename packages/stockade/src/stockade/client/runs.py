@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, fields
 from functools import partial
-from os.path import isdir
+from os.path import expanduser, isdir
 from pathlib import Path
 from typing import IO, Any, Literal, Self, TypedDict, TypeVar, Unpack
 from urllib.parse import quote
@@ -374,7 +374,7 @@ class RemoteResult(RunResult):
 
 def _pack(root: Path, packed: IO[bytes]) -> None:
     """UsageError for what is no folder, or cannot be read."""
-    root = root.expanduser()
+    root = Path(expanduser(root))
     if not isdir(root):
         raise UsageError(f"there is no folder {root}", "`folder` is one of the server's")
     try:

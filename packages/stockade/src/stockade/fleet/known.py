@@ -3,6 +3,7 @@
 import hashlib
 import os
 import time
+from os.path import realpath
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -39,7 +40,7 @@ class Known(Data):
 
 def note(results: Path, tasks: int) -> None:
     """It begins, or goes on. StoreFailed where that cannot be written."""
-    path = str(results.resolve())
+    path = realpath(results)
     name = hashlib.sha256(path.encode(errors="surrogateescape")).hexdigest()[:12]
     earlier = max((one.tasks for one in known() if one.id == name), default=0)  # this time it may be a part of them
     one = Known(id=name, results=path, tasks=max(tasks, earlier), begun=time.time())
@@ -75,7 +76,7 @@ def find(batch: str) -> Known:
 
 def find_results(results: Path) -> Known:
     """The one whose results these are."""
-    return next(one for one in known() if one.results == str(results.resolve()))
+    return next(one for one in known() if one.results == realpath(results))
 
 
 def _folder() -> Path:

@@ -11,7 +11,7 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from os.path import isdir
+from os.path import expanduser, isdir
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -203,7 +203,7 @@ def _task(place: str, row: Mapping[str, Any]) -> Task:
 
 def _spec(place: str, task: Task, base: RunSpec, where: Path, bots: Callable[[str], BotSpec]) -> RunSpec:
     """The settings of the command line with what the task says, and else what its bot wants."""
-    bot = str(where / Path(task.bot).expanduser()) if task.bot and task.bot.endswith(".toml") else task.bot
+    bot = str(where / expanduser(task.bot)) if task.bot and task.bot.endswith(".toml") else task.bot
     said: dict[str, Any] = {
         "task": task.task, "image": image_from(task.image, where), "bot": bot, "model": task.model, "check": task.check,
         "score": task.score,
@@ -234,7 +234,7 @@ def _from(where: Path, text: str, modes: Iterable[str] = ()) -> str:
     path, colon, rest = text.rpartition(":") if not modes or text.rpartition(":")[2] in modes else ("", "", text)
     if not colon:
         path, rest = rest, ""
-    return f"{where / Path(path).expanduser()}{colon}{rest}"
+    return f"{where / expanduser(path)}{colon}{rest}"
 
 
 def _item(task: Task, spec: RunSpec, bot: BotSpec, epoch: int) -> Item:

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from os.path import expanduser
 from pathlib import Path
 from typing import IO, Annotated, Any, TypeVar
 
@@ -94,7 +95,7 @@ class Workspaces:
     """
 
     def __init__(self, url: str) -> None:
-        self.url = url if "://" in url else str(Path(url).expanduser().absolute())
+        self.url = url if "://" in url else str(Path(expanduser(url)).absolute())
         try:
             import obstore  # noqa: PLC0415 (an optional extra)
             from obstore.store import LocalStore, from_url  # noqa: PLC0415

@@ -168,7 +168,7 @@ def _fingerprint(name: str) -> str:
     """A file's content, wherever it lies: its header, which has the template, its end and its length. Else the name
     and where its server is."""
     parsed = parse_name(name)
-    path = Path(parsed.name).expanduser()
+    path = parsed.path
     digest = hashlib.sha256(parsed.provider.encode())
     if (parsed.provider == "gguf" or parsed.is_path) and isfile(path):
         with open_regular(path) as file:

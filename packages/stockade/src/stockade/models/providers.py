@@ -5,6 +5,8 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
+from os.path import expanduser
+from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -128,6 +130,11 @@ class ModelName(Data):
     def is_path(self) -> bool:
         """A server to be started from a file: `llamafile//opt/x.llamafile`, `llama-server/~/m.gguf`."""
         return self.provider in STARTED and self.name.startswith(("/", "./", "../", "~"))
+
+    @property
+    def path(self) -> Path:
+        """Absolute, where the name is a file's."""
+        return Path(expanduser(self.name)).absolute()
 
 
 def parse_name(spec: str, providers: Sequence[str] = PROVIDER_NAMES) -> ModelName:

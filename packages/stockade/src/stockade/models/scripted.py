@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,7 +33,7 @@ _FORM = 'write {"content": "..."} or {"tool_calls": [...]}'
 
 def open_script(name: str, _context: ModelContext) -> "ScriptedModel":
     """A file of answers; `~` is the user's home."""
-    return ScriptedModel(Path(name).expanduser())
+    return ScriptedModel(Path(expanduser(name)))
 
 
 class ScriptedModel:

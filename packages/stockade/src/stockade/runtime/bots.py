@@ -1,5 +1,6 @@
 """Bots by their names, and who drives the runs of one."""
 
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from stockade_sandbox.overlay.paths import checked_folder
 def find_bot(name: str) -> BotSpec:
     """A bot by its name, or one of a TOML file by its path. UsageError when there is none."""
     if name.endswith(".toml"):
-        spec = read_bot(Path(name).expanduser().absolute())
+        spec = read_bot(Path(expanduser(name)).absolute())
         check_tools(str(spec.file), spec.tools)
         return spec
     if name not in (known := registry.names("stockade.bots")):

@@ -4,6 +4,7 @@ has allowed for always in that place.
 
 import os
 from collections.abc import Sequence
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def read_rules(approve: str) -> dict[str, Any] | None:
     _, _, name = approve.partition("=")
     if not name:
         return None
-    path = Path(name).expanduser()
+    path = Path(expanduser(name))
     try:
         table = read_toml(path, MAX_FILE_BYTES, "file of rules")
     except FileNotFoundError:

@@ -5,6 +5,7 @@ What a file is, its content says, never its name.
 
 import base64
 from collections.abc import Sequence
+from os.path import expanduser
 from pathlib import Path
 
 from stockade.core.errors import UsageError
@@ -20,7 +21,7 @@ _KINDS = "PNG, JPEG, GIF and WebP are images that models take"
 
 def read_images(paths: Sequence[str]) -> tuple[Image, ...]:
     """In their order. UsageError for a file that cannot be read, is none of the four kinds, or is too large. Blocks."""
-    images = tuple(_read(Path(path).expanduser()) for path in paths)
+    images = tuple(_read(Path(expanduser(path))) for path in paths)
     if sum(len(image.base64) for image in images) > MAX_ALL_BYTES * 4 // 3:
         raise UsageError(f"the images are larger than {MAX_ALL_BYTES} bytes together", "attach fewer, or smaller ones")
     return images

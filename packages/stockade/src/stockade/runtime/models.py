@@ -4,7 +4,7 @@ import difflib
 import inspect
 import os
 from collections.abc import Mapping
-from os.path import isfile
+from os.path import expanduser, isfile
 from pathlib import Path
 
 from stockade.answers.action_codec import AUTO as ANY_ANSWERS
@@ -132,7 +132,7 @@ def model_settings(spec: RunSpec) -> ModelSettings:
     """How an embedded model is loaded; with a seed on a server that nobody shares, or the run is another each time."""
     more = spec.load_more()
     if "lora" in more:
-        more["lora"] = str(Path(more["lora"]).expanduser().absolute())
+        more["lora"] = str(Path(expanduser(more["lora"])).absolute())
         if not isfile(more["lora"]):
             raise UsageError(f"--lora {spec.lora}: there is no such file")
     return ModelSettings(
@@ -220,7 +220,7 @@ def read_grammar(path: str | None, provider: str, answers: str) -> str | None:
     if answers == "native":
         raise UsageError("with -o grammar there is no room for tool calls", "-o answers=json, or another in text")
     try:
-        text = read_regular(Path(path).expanduser(), MAX_GRAMMAR_BYTES + 1).decode()
+        text = read_regular(Path(expanduser(path)), MAX_GRAMMAR_BYTES + 1).decode()
     except OSError as error:
         raise UsageError(f"the grammar {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import replace
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def image_from(image: str | None, where: Path) -> str | None:
     if image is None or not is_image_file(image):
         return image
     kind, _, path = image.partition(":")
-    return f"{kind}:{(where / Path(path).expanduser()).absolute()}"
+    return f"{kind}:{(where / expanduser(path)).absolute()}"
 
 
 def unshown(policy: Policy) -> list[str]:
@@ -107,7 +108,7 @@ def _authorities(files: tuple[str, ...]) -> tuple[str, ...]:
 
 def _copy_rule(text: str) -> CopyRule:
     host, _, inside = text.partition(":")
-    path = Path(host).expanduser().absolute()
+    path = Path(expanduser(host)).absolute()
     if not os.path.exists(path):
         raise UsageError(f"--copy {host}: there is no such file or folder")
     return CopyRule(host=str(path), inside=inside or f"/copied/{path.name}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from os.path import isdir
+from os.path import expanduser, isdir, realpath
 from pathlib import Path
 
 from stockade.core.errors import UsageError
@@ -24,7 +24,7 @@ class Roots:
         found = []
         for text in folders or (str(current_folder()),):
             rule = parse_folder(text, "overlay", "/workspace")
-            path = Path(rule.host).resolve()
+            path = Path(realpath(rule.host))
             if rule.mode == "rw":
                 raise UsageError(f"--folder {text}: a client may not be given rw", "changes are applied with run_apply")
             if not isdir(path):
@@ -38,7 +38,7 @@ class Roots:
         """The folder as `--folder` takes it, its links followed. UsageError when it is none of them."""
         if not folder or "\0" in folder:
             raise UsageError("this names no folder")
-        path = (self.paths[0][0] / Path(folder).expanduser()).resolve()
+        path = Path(realpath(self.paths[0][0] / expanduser(folder)))
         for root, most in self.paths:
             if path == root or root in path.parents:
                 if not isdir(path):

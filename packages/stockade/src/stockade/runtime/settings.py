@@ -9,6 +9,7 @@ import difflib
 import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -204,8 +205,8 @@ def _servers_of(folders: Sequence[str], given: tuple[str, ...], notes: list[str]
     if not folders:
         return given
     folder, _, mode = folders[0].rpartition(":")
-    path = (Path(folder if mode in FOLDER_MODES else folders[0]).expanduser() / SERVERS_FILE).absolute()
-    if not _is_a_file(path) or any(Path(one).expanduser().absolute() == path for one in given):
+    path = (Path(expanduser(folder if mode in FOLDER_MODES else folders[0])) / SERVERS_FILE).absolute()
+    if not _is_a_file(path) or any(Path(expanduser(one)).absolute() == path for one in given):
         return given
     if is_trusted(path):
         return (*given, str(path))

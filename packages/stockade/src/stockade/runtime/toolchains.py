@@ -6,7 +6,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from os.path import isdir
+from os.path import expanduser, isdir
 from pathlib import Path
 
 from stockade.approval.remembered import Approval
@@ -60,7 +60,7 @@ def own_toolchain(spec: RunSettings, policy: Policy) -> Policy:
 
 
 def _given(text: str) -> Toolchain:
-    path = Path(text).expanduser().absolute()
+    path = Path(expanduser(text)).absolute()
     if not isdir(path):
         raise UsageError(f"--toolchain {text}: there is no such folder", "give auto, none, or a folder with programs")
     if Path.home().is_relative_to(path):

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from os.path import isfile
+from os.path import expanduser, isfile
 from pathlib import Path
 
 from stockade.answers.action_codec import DESCRIPTIONS
@@ -61,7 +61,7 @@ def mcp_files(given: Sequence[str]) -> tuple[str, ...]:
     for name in given:
         if Path(name).suffix.lower() != ".json":
             raise UsageError(f"--mcp {name}: a list of MCP servers is a file that ends in .json", "see docs/mcp.md")
-        if not isfile(Path(name).expanduser()):
+        if not isfile(expanduser(name)):
             raise UsageError(f"--mcp {name}: there is no such file")
     return tuple(given)
 
@@ -101,7 +101,7 @@ def _file(name: str) -> Path:
     if name.startswith(IN_PROCESS):
         what = f"the tool {name.removeprefix(IN_PROCESS)!r} is a part of the Python program that began the run"
         raise UsageError(what, "a run with it goes on only there")
-    path = Path(name).expanduser().absolute()
+    path = Path(expanduser(name)).absolute()
     readable, ours = files(), shipped()
     if name in ours:
         return ours[name]

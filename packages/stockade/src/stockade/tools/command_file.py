@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,7 +85,7 @@ async def programs(
 
 
 def _program(name: str) -> CommandTool:
-    path = shipped().get(name, Path(name).expanduser())
+    path = shipped().get(name, Path(expanduser(name)))
     tool = read_tool(path) if path.suffix.lower() in SUFFIXES else None
     if tool is None or tool.external:
         raise UsageError(f"--tool {name}: not a program in the sandbox", "without a model there is no use for it")

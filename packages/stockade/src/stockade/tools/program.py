@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from os.path import expanduser
 from pathlib import Path
 from typing import Any, Self
 
@@ -86,7 +87,7 @@ def host_files(tool: CommandTool, *, installed: bool) -> Iterator[tuple[ToolFile
     for file in tool.files:
         if file.installed != installed:
             continue
-        path = Path(tool.folder, file.host).expanduser()
+        path = Path(expanduser(Path(tool.folder, file.host)))
         try:
             data = read_regular(path, MAX_FILE_BYTES)
         except OSError as error:

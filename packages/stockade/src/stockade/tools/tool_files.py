@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from importlib.resources import files
+from os.path import realpath
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -268,9 +269,9 @@ def read_tool(path: Path) -> CommandTool:
 
 def _of_project(setup: ProjectSetup, path: Path) -> dict[str, Any]:
     """The fields of a tool. UsageError for a link that leads out of the folder: a repository may come with one."""
-    folder = path.absolute().parent.resolve()
+    folder = Path(realpath(path.absolute().parent))
     for name in setup.files:
-        if not (folder / name).resolve().is_relative_to(folder):
+        if not Path(realpath(folder / name)).is_relative_to(folder):
             raise UsageError(f"{path}: files: {name} leads out of the folder", "copy it into the project")
     return {
         "name": "setup",

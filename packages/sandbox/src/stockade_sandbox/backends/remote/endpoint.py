@@ -5,6 +5,7 @@ import secrets
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from os.path import expanduser
 from pathlib import Path
 from typing import Self
 
@@ -101,7 +102,7 @@ def token_path() -> Path:
     """$STOCKADE_TOKEN_FILE, else `token` in the configuration's folder."""
     given = os.environ.get(TOKEN_VARIABLE)
     return (
-        Path(given).expanduser() if given else Path(platformdirs.user_config_dir("stockade", appauthor=False)) / "token"
+        Path(expanduser(given)) if given else Path(platformdirs.user_config_dir("stockade", appauthor=False)) / "token"
     )
 
 
@@ -159,9 +160,9 @@ def allowed_root(text: str) -> Root:
     path, _, mode = text.rpartition(":")
     if mode not in _MODES:
         path, mode = text, "ro"
-    if not path or not Path(path).expanduser().exists():
+    if not path or not Path(expanduser(path)).exists():
         raise UsageError(f"--allow {text}: there is no such folder", "write --allow PATH or --allow PATH:rw")
-    return Root(path=str(Path(path).expanduser().resolve()), mode=_MODES[mode])
+    return Root(path=str(Path(expanduser(path)).resolve()), mode=_MODES[mode])
 
 
 async def health(url: str) -> None:

@@ -47,7 +47,7 @@ async def open_started(name: str, context: ModelContext) -> Model:
     full = ModelName(provider=context.provider, name=name)
     if not full.is_path or (_as_it_runs(context.settings) and await has_path(full, context.environment)):
         return open_served(name, context)
-    if context.provider == "llama-server" and not await (await anyio.Path(name).expanduser()).is_file():
+    if context.provider == "llama-server" and not await anyio.Path(full.path).is_file():
         url = address_of(full.provider, context.environment).base_url.removesuffix("/v1")
         what = f"no llama-server at {url} has a model {name}, and there is no such file to start one with"
         raise ModelUnavailable(what, "stockade model list shows what runs; LLAMA_SERVER_URL says where")

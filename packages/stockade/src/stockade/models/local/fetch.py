@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from os.path import expanduser
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -70,7 +71,7 @@ async def model_file(name: ModelName, on_progress: OnProgress = silent, folder: 
     """The file of `embedded/NAME`, fetched when it is missing, or of `gguf/PATH`, whether it is there or not."""
     if name.provider == "embedded":
         return await fetch(catalogued(name.name), on_progress, folder)
-    return Path(await anyio.Path(name.name).expanduser())
+    return name.path
 
 
 async def fetch(model: CatalogueModel, on_progress: OnProgress = silent, folder: Path | None = None) -> Path:
@@ -225,7 +226,7 @@ async def _described(reference: str, sha256: str) -> CatalogueModel:
 
 
 def _on_disk(reference: str, sha256: str) -> CatalogueModel:
-    file = Path(reference).expanduser().absolute()
+    file = Path(expanduser(reference)).absolute()
     if not file.is_file():
         raise UsageError(f"there is no model '{reference}'", f"give {FORMS}")
     size = file.stat().st_size

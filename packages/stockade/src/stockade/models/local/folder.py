@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
+from os.path import expanduser
 from pathlib import Path
 
 import anyio.from_thread
@@ -26,7 +27,7 @@ _BLOCK = 1 << 22
 def models_folder() -> Path:
     """`$STOCKADE_MODELS`, else `$XDG_DATA_HOME/stockade/models`. Not made here."""
     chosen = os.environ.get("STOCKADE_MODELS")
-    return Path(chosen).expanduser().absolute() if chosen else user_data_path("stockade") / "models"
+    return Path(expanduser(chosen)).absolute() if chosen else user_data_path("stockade") / "models"
 
 
 def make_folder(folder: Path) -> None:
@@ -177,7 +178,7 @@ def model_info(name: str, folder: Path | None = None) -> ModelEntry:
         return _catalogued(catalogued(parsed.name), folder or models_folder())
     if parsed.provider != "gguf":
         raise UsageError(f"nothing is known of '{name}' before it is asked", "name an embedded/ or gguf/ model")
-    path = Path(parsed.name).expanduser().absolute()
+    path = parsed.path
     return _file_entry(path, read_gguf(path))
 
 
@@ -236,7 +237,7 @@ def _file(spec: str, folder: Path) -> Path:
     name = parse_name(f"embedded/{spec}" if spec in CATALOGUE else spec)
     if name.provider == "embedded":
         return folder / catalogued(name.name).file
-    path = Path(name.name).expanduser().absolute()
+    path = name.path
     if name.provider != "gguf" or not path.is_relative_to(folder) or ".." in path.parts:
         raise UsageError(f"'{spec}' is not in the model folder {folder}", "files elsewhere are yours to remove")
     return path

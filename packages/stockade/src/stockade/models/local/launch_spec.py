@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import sys
+from os.path import expanduser
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def stock_server(settings: ModelSettings, *, on_path: bool = False) -> Path | No
     if settings.llama_server in (None, "off"):
         result = shutil.which("llama-server") if on_path and settings.llama_server is None else None
         return Path(result).resolve() if result else None
-    path = Path(str(settings.llama_server)).expanduser().absolute()
+    path = Path(expanduser(str(settings.llama_server))).absolute()
     if not path.is_file() or not os.access(path, os.X_OK):
         raise UsageError(f"--llama-server {path}: there is no such program", "give the path of one, or `off`")
     return path.resolve()

@@ -276,7 +276,7 @@ async def program_of(name: ModelName, settings: ModelSettings) -> tuple[Path, Pa
 
     UsageError where one of them is not there.
     """
-    path = Path(await (await anyio.Path(name.name).expanduser()).absolute())
+    path = name.path
     if not await anyio.Path(path).is_file():
         raise UsageError(f"there is no file {path}", f"write {name.provider}//PATH/TO/FILE")
     program = path if name.provider == "llamafile" else stock_server(settings, on_path=True)

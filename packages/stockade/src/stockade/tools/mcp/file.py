@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from os.path import expanduser, realpath
 from pathlib import Path, PurePosixPath
 
 from stockade.core.errors import UsageError, to_install
@@ -51,7 +52,7 @@ def _lent(servers: Sequence[ServerConfig], folder: Path) -> Iterable[FolderRule]
     found: dict[str, FolderRule] = {}
     for server in servers:
         for text in server.lend:
-            path = (folder / Path(text).expanduser()).resolve()
+            path = Path(realpath(folder / expanduser(text)))
             if not path.is_dir():
                 raise UsageError(f"the MCP server {server.name}: lend: there is no folder {path}")
             found |= _rule(path)
