@@ -2,9 +2,11 @@
 
 import importlib
 import os
+import pwd
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import anyio
@@ -183,6 +185,31 @@ def test_a_bug_leaves_its_trace_in_a_file(
     assert line.startswith("stockade: this is a bug in Stockade: ZeroDivisionError: a b; the trace is in ")
     with open(line.rsplit(" ", 1)[1].strip()) as file:
         assert "Traceback" in file.read()
+
+
+def test_where_nobody_knows_the_home_nothing_is_kept_in_the_current_folder(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a container, by a number that no account has. On 66bb3dde it was "a bug in Stockade", and
+    with an older platformdirs the record was in a folder `~` of the current one.
+    """
+    variables = [name for name in os.environ if name == "HOME" or name.startswith("XDG_")]
+    for name in variables:
+        monkeypatch.delenv(name)
+
+    def unknown(_: int) -> object:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path)
+    for words in (["runs", "list"], ["run", "x", "--no-folder", "--model", "scripted/s"], ["sandbox", "exec", "true"]):
+        assert cli.call(words) == 2
+        said = capsys.readouterr()
+        assert (said.out, "nobody says where your home is" in said.err) == ("", True)
+    assert raising(ZeroDivisionError("x")) == 4
+    assert f"the trace is in {tmp_path}/temporary/" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["temporary"]
 
 
 def test_every_error_of_ours_has_a_status() -> None:

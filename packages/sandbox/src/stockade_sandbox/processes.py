@@ -6,11 +6,13 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import platformdirs
+
+from stockade_sandbox.errors import UsageError
 
 COPIES, TRIAL, DOCTOR, BOX = "copies", "trial", "stockade-doctor", "box"
 """Kinds of private folders."""
@@ -152,4 +154,16 @@ def own_prefix(kind: str) -> str:
 
 def boxes_dir() -> Path:
     """Where sandboxes from Python have their folders, each named after the process that has it."""
-    return Path(platformdirs.user_state_dir("stockade", appauthor=False)) / "boxes"
+    return in_home(platformdirs.user_state_dir) / "boxes"
+
+
+def in_home(folder: Callable[..., str], name: str = "stockade") -> Path:
+    """What `folder`, of platformdirs, has for us. UsageError where nobody says where the user's home is."""
+    try:
+        found = folder(name, appauthor=False)
+    except RuntimeError:  # newer versions of it say so themselves
+        found = "~"
+    if found.startswith("~"):  # it would lie in the current folder
+        what = f"nobody says where your home is: HOME is not set, and /etc/passwd has no user {os.geteuid()}"
+        raise UsageError(what, "export HOME=FOLDER, one of yours")
+    return Path(found)

@@ -16,11 +16,12 @@ from typing import Any, BinaryIO
 import platformdirs
 
 from stockade.core.errors import UsageError
+from stockade_sandbox.processes import in_home
 
 
 def state_dir() -> Path:
-    """`$XDG_STATE_HOME/stockade`."""
-    return Path(platformdirs.user_state_dir("stockade", appauthor=False))
+    """`$XDG_STATE_HOME/stockade`. UsageError where nobody says where the user's home is."""
+    return in_home(platformdirs.user_state_dir)
 
 
 def run_dir(run_id: str) -> Path:

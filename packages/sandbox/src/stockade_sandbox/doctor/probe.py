@@ -137,8 +137,9 @@ def _bait() -> Iterator[Bait]:
 
 
 def _home() -> str:
-    """Yours; where HOME is empty or the root folder, which every sandbox has, root's."""
-    return next(home for home in (str(Path.home()), "/root") if os.path.realpath(home) != "/")
+    """Yours; where nobody knows it, or it is the root folder, which every sandbox has, root's."""
+    found = (os.path.expanduser("~"), "/root")
+    return next(home for home in found if home.startswith("/") and os.path.realpath(home) != "/")
 
 
 def script_of(escape: Escape, bait: Bait) -> str:

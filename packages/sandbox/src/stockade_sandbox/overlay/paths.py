@@ -8,7 +8,7 @@ from pathlib import Path
 import platformdirs
 
 from stockade_sandbox.errors import UsageError
-from stockade_sandbox.processes import boxes_dir
+from stockade_sandbox.processes import boxes_dir, in_home
 
 RECEIVED = "received"
 """In a box of ours: the folders that another machine has sent, a number each, to be given to its sandbox."""
@@ -86,7 +86,8 @@ def _forbidden(path: str, private: Path) -> str | None:
 def homes(passwd: Path = Path("/etc/passwd")) -> set[str]:
     """Homes of people: of you, of root, of ordinary accounts. Service accounts name folders that are no homes."""
     changed_ns = passwd.stat().st_mtime_ns if passwd.exists() else 0
-    return {os.path.realpath(home) for home in (*_accounts(changed_ns), str(Path.home()))} - {"/"}
+    known = (*_accounts(changed_ns), os.path.expanduser("~"))
+    return {os.path.realpath(home) for home in known if os.path.isabs(home)} - {"/"}
 
 
 @functools.lru_cache(maxsize=1)
@@ -104,5 +105,7 @@ def _own(private: Path) -> set[str]:
 @functools.lru_cache(maxsize=1)
 def _standard_folders(_variables: tuple[str | None, ...]) -> tuple[str, ...]:
     """As long as the variables that name them stay the same."""
-    of = platformdirs.PlatformDirs("stockade")
-    return (of.user_state_dir, of.user_config_dir, of.user_data_dir, of.user_cache_dir)
+    of = platformdirs
+    return tuple(
+        str(in_home(one)) for one in (of.user_state_dir, of.user_config_dir, of.user_data_dir, of.user_cache_dir)
+    )

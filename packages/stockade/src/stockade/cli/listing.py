@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from os.path import expanduser, realpath
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -163,5 +162,5 @@ def _draw(console: Any, runs: Sequence[tuple[RunSummary, str]]) -> None:
 
 
 def _short(folder: str) -> str:
-    home = str(Path.home())
+    home = expanduser("~")
     return f"~{folder.removeprefix(home)}" if f"{folder}/".startswith(f"{home}/") else folder

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_config_path, user_data_path
+from platformdirs import user_config_dir, user_data_dir
 from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
@@ -17,6 +17,7 @@ from stockade.core.messages import Usage
 from stockade.core.text import one_line
 from stockade.models.replies import as_count, as_dict, as_text, parsed
 from stockade.paths import parse_toml, read_toml, write_whole
+from stockade_sandbox.processes import in_home
 
 MAX_FILE_BYTES = 1_000_000
 MAX_UPDATE_BYTES = 8_000_000
@@ -81,12 +82,12 @@ class PriceTable(Data):
 
 def own_table() -> Path:
     """Where a person writes prices: `$XDG_CONFIG_HOME/stockade/prices.toml`."""
-    return user_config_path("stockade", appauthor=False) / "prices.toml"
+    return in_home(user_config_dir) / "prices.toml"
 
 
 def updated_table() -> Path:
     """The newer copy that `stockade model prices --update` writes: `$XDG_DATA_HOME/stockade/prices.toml`."""
-    return user_data_path("stockade", appauthor=False) / "prices.toml"
+    return in_home(user_data_dir) / "prices.toml"
 
 
 OURS = Path(__file__).with_name("prices.toml")

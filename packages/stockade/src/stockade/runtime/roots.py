@@ -29,7 +29,7 @@ class Roots:
                 raise UsageError(f"--folder {text}: a client may not be given rw", "changes are applied with run_apply")
             if not isdir(path):
                 raise UsageError(f"--folder {text}: there is no such folder")
-            if path == Path(path.anchor) or path == Path.home().resolve():
+            if path == Path(path.anchor) or path == Path(realpath(expanduser("~"))):
                 raise UsageError(f"{path} is too much for clients to choose from", "give --folder PATH")
             found.append((path, rule.mode))
         return cls(tuple(found))

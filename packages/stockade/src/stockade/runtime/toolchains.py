@@ -24,7 +24,7 @@ EVERY_BOT = "every bot"
 
 def found_for(policy: Policy, environment: Mapping[str, str] = os.environ) -> tuple[Toolchain, ...]:
     """What its folders need, the first folder's first."""
-    home = Path(environment.get("HOME") or Path.home())
+    home = Path(environment.get("HOME") or expanduser("~"))
     found = [one for rule in policy.folders for one in find(Path(rule.host), environment, home)]
     return tuple({one.key: one for one in reversed(found)}.values())[::-1]
 
@@ -63,7 +63,7 @@ def _given(text: str) -> Toolchain:
     path = Path(expanduser(text)).absolute()
     if not isdir(path):
         raise UsageError(f"--toolchain {text}: there is no such folder", "give auto, none, or a folder with programs")
-    if Path.home().is_relative_to(path):
+    if Path(expanduser("~")).is_relative_to(path):
         raise UsageError(f"--toolchain {text}: your home is in it", "give the folder of the tools alone")
     programs = path / "bin" if (path / "bin").is_dir() else path
     return Toolchain(path.name, "you named it", (str(path),), (str(programs),))

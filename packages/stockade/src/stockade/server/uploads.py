@@ -18,6 +18,7 @@ from stockade.server.runs import NotFound
 from stockade.server.tokens import Token
 from stockade_sandbox.files import unpack
 from stockade_sandbox.overlay.discard import remove_tree
+from stockade_sandbox.processes import in_home
 
 MAX_UNPACKED = 2 << 30
 MAX_UPLOADS, MAX_BYTES = 20, 8 << 30
@@ -30,7 +31,7 @@ class Uploads:
 
     def __init__(self, store: RunStore, root: Path | None = None) -> None:
         self._store, self._coming = store, Counter[str]()
-        self._root = root or Path(platformdirs.user_data_dir("stockade-uploads", appauthor=False))
+        self._root = root or in_home(platformdirs.user_data_dir, "stockade-uploads")
 
     def path(self, token: Token, upload: str) -> Path:
         """NotFound for another token's."""

@@ -21,13 +21,14 @@ from stockade.tools.program import ExternalTool, InstalledTools
 from stockade.tools.tool_files import SUFFIXES, CommandTool, read_tool, shipped
 from stockade_sandbox.backends.building import SystemLayers
 from stockade_sandbox.policy import Policy
+from stockade_sandbox.processes import in_home
 
 T = TypeVar("T")
 
 
 def layers(on_progress: OnProgress | None = None) -> Layers:
     """Where installed tools are kept: `$XDG_CACHE_HOME/stockade/layers`."""
-    folder = Path(platformdirs.user_cache_dir("stockade", appauthor=False)) / "layers"
+    folder = in_home(platformdirs.user_cache_dir) / "layers"
     return Layers(folder, SystemLayers(), on_progress)
 
 

@@ -16,6 +16,7 @@ from stockade_sandbox.backends.remote.allowed import Root
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.policy import FolderMode, Policy
 from stockade_sandbox.port import Backend, OnProgress, Sandbox
+from stockade_sandbox.processes import in_home
 from stockade_sandbox.registry import load
 from stockade_sandbox.results import FolderLayer
 
@@ -101,9 +102,7 @@ def backend(address: str) -> Backend:
 def token_path() -> Path:
     """$STOCKADE_TOKEN_FILE, else `token` in the configuration's folder."""
     given = os.environ.get(TOKEN_VARIABLE)
-    return (
-        Path(expanduser(given)) if given else Path(platformdirs.user_config_dir("stockade", appauthor=False)) / "token"
-    )
+    return Path(expanduser(given)) if given else in_home(platformdirs.user_config_dir) / "token"
 
 
 def read_tokens(path: Path) -> list[bytes]:

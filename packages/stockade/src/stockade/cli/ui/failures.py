@@ -224,12 +224,13 @@ def _leave_trace(error: BaseException) -> str:
 
     text = without_secrets("".join(traceback.format_exception(error)))
     name = time.strftime("bug-%Y%m%d-%H%M%S.txt", time.gmtime())
-    for folder in (load("paths:state_dir")(), Path(tempfile.gettempdir())):
+    for place in (load("paths:state_dir"), tempfile.gettempdir):
         try:
+            folder = Path(place())
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             with (folder / name).open("w", errors="backslashreplace") as file:
                 file.write(text)
-        except OSError:
+        except (OSError, UsageError):
             continue
         return f"the trace is in {folder / name}"
     return "the trace could not be written anywhere"

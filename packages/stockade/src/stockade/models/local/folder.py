@@ -8,7 +8,7 @@ from os.path import expanduser
 from pathlib import Path
 
 import anyio.from_thread
-from platformdirs import user_cache_path, user_data_path
+from platformdirs import user_cache_dir, user_data_dir
 from pydantic import computed_field
 
 from stockade.core.data import Data
@@ -20,6 +20,7 @@ from stockade.models.local.server_lease import in_use
 from stockade.models.providers import parse_name
 from stockade.paths import open_regular, write_whole
 from stockade_sandbox.locks import try_lock
+from stockade_sandbox.processes import in_home
 
 _BLOCK = 1 << 22
 
@@ -27,7 +28,7 @@ _BLOCK = 1 << 22
 def models_folder() -> Path:
     """`$STOCKADE_MODELS`, else `$XDG_DATA_HOME/stockade/models`. Not made here."""
     chosen = os.environ.get("STOCKADE_MODELS")
-    return Path(expanduser(chosen)).absolute() if chosen else user_data_path("stockade") / "models"
+    return Path(expanduser(chosen)).absolute() if chosen else in_home(user_data_dir) / "models"
 
 
 def make_folder(folder: Path) -> None:
@@ -114,7 +115,7 @@ def _stamp(path: Path) -> Path:
 
 
 def _loaded_stamp(path: Path) -> Path:
-    return user_cache_path("stockade") / "loaded" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+    return in_home(user_cache_dir) / "loaded" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
 
 
 def _size_and_time(path: Path) -> dict[str, int]:

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from os.path import expanduser
 from pathlib import Path, PurePosixPath
 
 from pydantic import Field, field_validator
@@ -103,7 +104,7 @@ def seen(
     )
     if found is None or _of_the_system(real := Path(found).resolve()):
         return program, policy
-    home = Path(environment.get("HOME") or Path.home())
+    home = Path(environment.get("HOME") or expanduser("~"))
     mounts, programs = {str(_root_of(real))}, [str(real.parent)]
     for needed in _interpreters(real, environment.get("PATH")):
         chains = find(Path(os.devnull), {**environment, "PATH": str(needed.parent)}, home)
