@@ -15,10 +15,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from stockade.core.errors import StoreFailed
+from stockade.core.errors import StoreFailed, UsageError
 from stockade.core.events import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION, RunEvent, to_json
 from stockade.runtime import records
 from stockade.store.database import migrations
+from stockade.store.opening import open_store, read_index, read_store
 from stockade.store.record import SQLRecord
 from stockade.store.sqlite import SQLiteDatabase, SQLiteStore
 from stockade.testing.conformance.store import first, some
@@ -295,3 +296,9 @@ def test_a_new_record_is_its_owners_alone_whatever_folder_it_lies_in(tmp_path: P
     assert modes == dict.fromkeys(modes, 0)
     assert {"runs.db", "runs.db-wal"} <= modes.keys()
     anyio.run(store.close)
+
+
+def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
+    for opened in (open_store, read_store, read_index):
+        with pytest.raises(UsageError, match="no record can have the name"):
+            opened(f"{tmp_path}/a\0b")

@@ -68,6 +68,8 @@ def _in_a_folder(path: Path) -> Path:
 
 
 def _path(where: str | None) -> Path:
+    if where and "\0" in where:
+        raise UsageError(f"no record can have the name {where!r}", "check --store")
     if where:
         return Path(where)
     path = state_dir() / "runs.db"
