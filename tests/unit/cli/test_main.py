@@ -1,5 +1,6 @@
 """The command line itself: quick help, mistakes in one line, no traceback."""
 
+import errno
 import importlib
 import os
 import pwd
@@ -164,6 +165,11 @@ def raising(error: BaseException) -> int:
             ExceptionGroup("", [MemoryError()]),
             4,
             "stockade: there is no memory left for Stockade itself\nhint: free some, or raise its limit: ulimit -v\n",
+        ),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/closed/x"),
+            2,
+            "stockade: /closed/x: Permission denied\nhint: name a file or folder that can be opened\n",
         ),
         (KeyboardInterrupt(), 130, "stockade: interrupted\n"),
         (click.Abort(), 130, "stockade: interrupted\n"),

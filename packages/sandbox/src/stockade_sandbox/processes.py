@@ -6,9 +6,10 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
 
@@ -154,13 +155,13 @@ def own_prefix(kind: str) -> str:
 
 def boxes_dir() -> Path:
     """Where sandboxes from Python have their folders, each named after the process that has it."""
-    return in_home(platformdirs.user_state_dir) / "boxes"
+    return own_folder("state") / "boxes"
 
 
-def in_home(folder: Callable[..., str], name: str = "stockade") -> Path:
-    """What `folder`, of platformdirs, has for us. UsageError where nobody says where the user's home is."""
+def own_folder(kind: Literal["state", "config", "data", "cache"], name: str = "stockade") -> Path:
+    """`$XDG_STATE_HOME/stockade` and the like. UsageError where nobody says where the user's home is."""
     try:
-        found = folder(name, appauthor=False)
+        found: str = getattr(platformdirs, f"user_{kind}_dir")(name, appauthor=False)
     except RuntimeError:  # newer versions of it say so themselves
         found = "~"
     if found.startswith("~"):  # it would lie in the current folder

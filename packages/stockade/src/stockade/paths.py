@@ -13,15 +13,13 @@ import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import platformdirs
-
 from stockade.core.errors import UsageError
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 
 def state_dir() -> Path:
     """`$XDG_STATE_HOME/stockade`. UsageError where nobody says where the user's home is."""
-    return in_home(platformdirs.user_state_dir)
+    return own_folder("state")
 
 
 def run_dir(run_id: str) -> Path:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
-import platformdirs
 
 from stockade_sandbox.backends.in_root import open_in_root
 from stockade_sandbox.backends.unpack import BoundedHeader, Unpacking
@@ -29,7 +28,7 @@ from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.leftovers import remove_stale
 from stockade_sandbox.locks import lock, open_lock
 from stockade_sandbox.policy import MIB, is_loopback
-from stockade_sandbox.processes import COPIES, in_home, private_folder
+from stockade_sandbox.processes import COPIES, own_folder, private_folder
 from stockade_sandbox.stoppable import Progress
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
@@ -110,7 +109,7 @@ def unpacked(reference: str, progress: Progress) -> Image:
 
     UsageError for what is none, SandboxFailed where the disk will not take it or it cannot be fetched.
     """
-    cache = in_home(platformdirs.user_cache_dir) / "images"
+    cache = own_folder("cache") / "images"
     try:
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _source(reference, cache) as source:

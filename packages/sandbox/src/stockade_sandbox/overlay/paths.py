@@ -5,10 +5,8 @@ import os
 import pwd
 from pathlib import Path
 
-import platformdirs
-
 from stockade_sandbox.errors import UsageError
-from stockade_sandbox.processes import boxes_dir, in_home
+from stockade_sandbox.processes import boxes_dir, own_folder
 
 RECEIVED = "received"
 """In a box of ours: the folders that another machine has sent, a number each, to be given to its sandbox."""
@@ -105,7 +103,4 @@ def _own(private: Path) -> set[str]:
 @functools.lru_cache(maxsize=1)
 def _standard_folders(_variables: tuple[str | None, ...]) -> tuple[str, ...]:
     """As long as the variables that name them stay the same."""
-    of = platformdirs
-    return tuple(
-        str(in_home(one)) for one in (of.user_state_dir, of.user_config_dir, of.user_data_dir, of.user_cache_dir)
-    )
+    return tuple(str(own_folder(kind)) for kind in ("state", "config", "data", "cache"))

@@ -31,7 +31,7 @@ def opening(
     if message := given(spec.prompt, policy, knows_readonly=spec.folder_mode == "ro"):
         parts.append(message)
     parts += [*usage, protocol.instructions(offered)]
-    folder = Path(policy.folders[0].host) if policy.folders and here else None
+    folder = Path(policy.folder.host) if policy.folder is not None and here else None
     if folder and not spec.autonomous and (message := guidance(folder, policy.workdir)):
         parts.append(message)
     if spec.shows_folder and folder and (content := surroundings(folder, lines=lines)):

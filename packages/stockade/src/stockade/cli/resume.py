@@ -22,7 +22,7 @@ from stockade.paths import current_folder
 from stockade.run_lock import is_locked
 from stockade.runtime.factory import check_task, prepare
 from stockade.runtime.records import newest_here
-from stockade.runtime.removing import remove, sweep_removed
+from stockade.runtime.removing import take_back
 from stockade.runtime.resume import CHANGEABLE, make_branch, spec_of
 from stockade.runtime.sandboxes import reviewer
 from stockade.runtime.settings import Settings
@@ -117,8 +117,7 @@ def rewind(run: str, task: str | None, turn: int, only: bool, **values: Any) -> 
             return carry_out(settings, store, partial(prepare, spec, store))
         except StockadeError:
             if len(anyio.run(store.events, branch)) == len(history):  # it did not go on
-                anyio.run(partial(remove, store, reviewer(), branch, force=True))
-                anyio.run(sweep_removed, store)
+                anyio.run(take_back, store, reviewer(), branch)
             raise
 
 

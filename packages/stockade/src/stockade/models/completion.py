@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-from platformdirs import user_cache_dir
 
 from stockade.core.messages import ModelAnswer, Reasoning
 from stockade.models.answer_builder import AnswerBuilder
@@ -21,7 +20,7 @@ from stockade.models.pricing import Price
 from stockade.models.replies import as_dict, as_text
 from stockade.models.transport import Transport
 from stockade.paths import write_whole
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 PRESERVED = (
     "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "<|tool_call|>", "<|tool_calls|>",
@@ -198,7 +197,7 @@ class SchemaGrammars:
 
     async def _grammar(self, schema: Mapping[str, Any], text: str) -> str:
         digest = hashlib.sha256(json.dumps([*self._same, text]).encode()).hexdigest()
-        file = in_home(user_cache_dir) / "grammars" / digest[:32]
+        file = own_folder("cache") / "grammars" / digest[:32]
         with suppress(OSError, ValueError):
             return await anyio.Path(file).read_text()
         form = {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": schema}}

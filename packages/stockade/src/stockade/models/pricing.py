@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-from platformdirs import user_config_dir, user_data_dir
 from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
@@ -17,7 +16,7 @@ from stockade.core.messages import Usage
 from stockade.core.text import one_line
 from stockade.models.replies import as_count, as_dict, as_text, parsed
 from stockade.paths import parse_toml, read_toml, write_whole
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 MAX_FILE_BYTES = 1_000_000
 MAX_UPDATE_BYTES = 8_000_000
@@ -82,12 +81,12 @@ class PriceTable(Data):
 
 def own_table() -> Path:
     """Where a person writes prices: `$XDG_CONFIG_HOME/stockade/prices.toml`."""
-    return in_home(user_config_dir) / "prices.toml"
+    return own_folder("config") / "prices.toml"
 
 
 def updated_table() -> Path:
     """The newer copy that `stockade model prices --update` writes: `$XDG_DATA_HOME/stockade/prices.toml`."""
-    return in_home(user_data_dir) / "prices.toml"
+    return own_folder("data") / "prices.toml"
 
 
 OURS = Path(__file__).with_name("prices.toml")

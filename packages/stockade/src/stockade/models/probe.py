@@ -15,7 +15,6 @@ from os.path import isfile
 from pathlib import Path
 
 import anyio
-from platformdirs import user_cache_dir
 from pydantic import Field
 
 from stockade.core.data import Data
@@ -29,7 +28,7 @@ from stockade.models.providers import PROVIDERS, parse_name
 from stockade.models.replies import Refused, as_dict, parsed
 from stockade.models.settings import OnProgress, silent
 from stockade.paths import open_regular, write_whole
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 TRIAL_TOKENS = 64
 _VERSION = 3
@@ -84,7 +83,7 @@ async def probe_capabilities(
     progress = on_progress or silent
     if model.info.provider == "scripted":
         return model.info
-    file = in_home(user_cache_dir) / "capabilities" / f"{await anyio.to_thread.run_sync(_fingerprint, name)}.json"
+    file = own_folder("cache") / "capabilities" / f"{await anyio.to_thread.run_sync(_fingerprint, name)}.json"
     if again:
         file.unlink(missing_ok=True)
     verdict = _remembered(file)

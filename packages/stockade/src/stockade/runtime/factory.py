@@ -359,8 +359,8 @@ def _note(
     secret = f"the task holds a secret ({', '.join(hidden)}), which the model does not see: give it with --env"
     notes = [secret if hidden else "", *([choice, profile.good_for] if choice else [])]
     here = not is_far(started.sandbox, started.policy)
-    if started.policy.folders and bot.bot.loops and bot.bot.asks and not bot.autonomous and here:
-        folder = started.policy.folders[0].host
+    if started.policy.folder is not None and bot.bot.loops and bot.bot.asks and not bot.autonomous and here:
+        folder = started.policy.folder.host
         if files := guidance_files(Path(folder)):
             notes.append(f"the model reads {files} of {folder}")
     return ". ".join(part for part in notes if part) or None

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-import platformdirs
 from pydantic import ValidationError
 
 from stockade.bots.spec import BotSpec
@@ -18,7 +17,7 @@ from stockade.plugins.wrap.bot import Wrapped, bot_spec
 from stockade.plugins.wrap.preset import Preset
 from stockade.runtime.sources import config_file
 from stockade_sandbox.backends.rootfs import STANDARD_ENVIRONMENT
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 PATH_INSIDE = STANDARD_ENVIRONMENT["PATH"]
 OURS = Path(__file__).parent.parent / "presets"
@@ -77,7 +76,7 @@ def open_home(name: str) -> tuple[Path, bool]:
     """The named home, which is none of the user's; and whether it was made now. UsageError where that cannot be."""
     if not _HOME.fullmatch(name):
         raise UsageError(f"--home {name!r} is no name", "a word of letters, digits, . _ and -: --home work")
-    path = in_home(platformdirs.user_data_dir, "stockade-homes") / name
+    path = own_folder("data", "stockade-homes") / name
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.mkdir(mode=0o700)

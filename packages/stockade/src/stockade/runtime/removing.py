@@ -130,6 +130,12 @@ def _remove(store: RunStore, reviewer: Reviewer, run_id: str, events: Sequence[R
         return []
 
 
+async def take_back(store: RunStore, reviewer: Reviewer, run_id: str) -> None:
+    """A run that was made and cannot go on: nothing is left of it."""
+    await remove(store, reviewer, run_id, force=True)
+    await sweep_removed(store)
+
+
 async def drop_worktrees(
     store: RunStore, run_id: str, layers: Iterable[FolderLayer], *, with_commits: bool
 ) -> list[str]:

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from stockade.core.settings import RunSettings, fields
 from stockade.paths import MAX_FILE_BYTES, PROJECT_FILE, current_folder, read_toml
 from stockade_sandbox.policy import LEAST_PROCESSES, parse_memory, parse_network, parse_size
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 PREFIX = "STOCKADE_"
 SERVERS_FILE = ".mcp.json"
@@ -31,7 +29,7 @@ _CHECKS = {"net": parse_network, "memory": parse_memory, "disk": parse_size}
 
 def config_file() -> Path:
     """The user's, which need not be there. UsageError where nobody says where their home is."""
-    return in_home(platformdirs.user_config_dir) / "config.toml"
+    return own_folder("config") / "config.toml"
 
 
 def plain_settings(flags: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> RunSettings | None:

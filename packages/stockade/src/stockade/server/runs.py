@@ -215,8 +215,7 @@ class Runs:
             try:
                 await self._go_on(live, bounds, live.run_id, to.task or "")
             except StockadeError:
-                await removing.remove(self.store, sandboxes.reviewer(), live.run_id, force=True)
-                await removing.sweep_removed(self.store)
+                await removing.take_back(self.store, sandboxes.reviewer(), live.run_id)
                 raise
         return live.run_id
 

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import platformdirs
 from anyio import to_thread
 
 from stockade.core.errors import ActionFailed, UsageError
@@ -18,7 +17,7 @@ from stockade.server.runs import NotFound
 from stockade.server.tokens import Token
 from stockade_sandbox.files import unpack
 from stockade_sandbox.overlay.discard import remove_tree
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 MAX_UNPACKED = 2 << 30
 MAX_UPLOADS, MAX_BYTES = 20, 8 << 30
@@ -31,7 +30,7 @@ class Uploads:
 
     def __init__(self, store: RunStore, root: Path | None = None) -> None:
         self._store, self._coming = store, Counter[str]()
-        self._root = root or in_home(platformdirs.user_data_dir, "stockade-uploads")
+        self._root = root or own_folder("data", "stockade-uploads")
 
     def path(self, token: Token, upload: str) -> Path:
         """NotFound for another token's."""

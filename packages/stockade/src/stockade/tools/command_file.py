@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio.from_thread
-import platformdirs
 
 from stockade.core.errors import UsageError
 from stockade.core.ports import OnProgress, Sandbox, Toolbox
@@ -21,14 +20,14 @@ from stockade.tools.program import ExternalTool, InstalledTools
 from stockade.tools.tool_files import SUFFIXES, CommandTool, read_tool, shipped
 from stockade_sandbox.backends.building import SystemLayers
 from stockade_sandbox.policy import Policy
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 T = TypeVar("T")
 
 
 def layers(on_progress: OnProgress | None = None) -> Layers:
     """Where installed tools are kept: `$XDG_CACHE_HOME/stockade/layers`."""
-    folder = in_home(platformdirs.user_cache_dir) / "layers"
+    folder = own_folder("cache") / "layers"
     return Layers(folder, SystemLayers(), on_progress)
 
 

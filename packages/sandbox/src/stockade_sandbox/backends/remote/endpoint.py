@@ -9,14 +9,12 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Self
 
-import platformdirs
-
 from stockade_sandbox.backends.layers import make_layers, without_root
 from stockade_sandbox.backends.remote.allowed import Root
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.policy import FolderMode, Policy
 from stockade_sandbox.port import Backend, OnProgress, Sandbox
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 from stockade_sandbox.registry import load
 from stockade_sandbox.results import FolderLayer
 
@@ -102,7 +100,7 @@ def backend(address: str) -> Backend:
 def token_path() -> Path:
     """$STOCKADE_TOKEN_FILE, else `token` in the configuration's folder."""
     given = os.environ.get(TOKEN_VARIABLE)
-    return Path(expanduser(given)) if given else in_home(platformdirs.user_config_dir) / "token"
+    return Path(expanduser(given)) if given else own_folder("config") / "token"
 
 
 def read_tokens(path: Path) -> list[bytes]:

@@ -8,7 +8,6 @@ from os.path import expanduser
 from pathlib import Path
 
 import anyio.from_thread
-from platformdirs import user_cache_dir, user_data_dir
 from pydantic import computed_field
 
 from stockade.core.data import Data
@@ -20,7 +19,7 @@ from stockade.models.local.server_lease import in_use
 from stockade.models.providers import parse_name
 from stockade.paths import open_regular, write_whole
 from stockade_sandbox.locks import try_lock
-from stockade_sandbox.processes import in_home
+from stockade_sandbox.processes import own_folder
 
 _BLOCK = 1 << 22
 
@@ -28,7 +27,7 @@ _BLOCK = 1 << 22
 def models_folder() -> Path:
     """`$STOCKADE_MODELS`, else `$XDG_DATA_HOME/stockade/models`. Not made here."""
     chosen = os.environ.get("STOCKADE_MODELS")
-    return Path(expanduser(chosen)).absolute() if chosen else in_home(user_data_dir) / "models"
+    return Path(expanduser(chosen)).absolute() if chosen else own_folder("data") / "models"
 
 
 def make_folder(folder: Path) -> None:
@@ -115,7 +114,7 @@ def _stamp(path: Path) -> Path:
 
 
 def _loaded_stamp(path: Path) -> Path:
-    return in_home(user_cache_dir) / "loaded" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
+    return own_folder("cache") / "loaded" / hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]
 
 
 def _size_and_time(path: Path) -> dict[str, int]:

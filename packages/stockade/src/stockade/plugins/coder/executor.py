@@ -15,9 +15,10 @@ from stockade.core.errors import SandboxFailed
 from stockade.plugins.coder.answers import Draft
 from stockade.plugins.coder.program import Signature, conform, example_lines
 from stockade.plugins.coder.work import FILE, RUNNER, Attempt, Job, Verdict, judge, read_report
+from stockade_sandbox.policy import OURS
 from stockade_sandbox.results import CommandOutput
 
-ATTEMPTS, LIBRARIES, RUNNER_AT = "/tmp/attempts", "/tmp/libraries", "/stockade"
+ATTEMPTS, LIBRARIES, RUNNER_AT = "/tmp/attempts", "/tmp/libraries", f"/{OURS}"
 _SLACK_S = 5.0
 _REFUSED = re.compile(r"Tunnel connection failed: \d+ (?:stockade: )?([^'\n]{1,200})")
 _NOT_FOUND = 127

@@ -18,7 +18,6 @@ from importlib import metadata
 from pathlib import Path
 from platform import machine
 
-import platformdirs
 from pydantic import Field, ValidationError
 
 from stockade.core.data import Data
@@ -29,6 +28,7 @@ from stockade.plugins.wasm.policy import Limits, ToolPolicy, beside, read_policy
 from stockade.plugins.wasm.worker import argv, lent
 from stockade_sandbox.policy import GIB, Policy
 from stockade_sandbox.policy import Limits as SandboxLimits
+from stockade_sandbox.processes import own_folder
 
 COMPILED, DESCRIBED = "component.cwasm", "description.json"
 MAX_TOTAL_BYTES = 2 << 30
@@ -38,7 +38,7 @@ FORMAT = 3
 
 def cache_dir() -> Path:
     """`$XDG_CACHE_HOME/stockade/wasm`."""
-    return Path(platformdirs.user_cache_dir("stockade", appauthor=False)) / "wasm"
+    return own_folder("cache") / "wasm"
 
 
 def wasmtime_version() -> str:
