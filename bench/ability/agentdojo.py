@@ -7,9 +7,9 @@ Tasks, tools, injections and the judging of both (was the user's task done, did 
 the installed package (Debenedetti et al. 2024; inspect-evals, MIT). Its tools are a toolbox of the bot's, as mail or a
 bank is that a user gives it; what they return holds the attacker's words.
 
-The model is the worst there can be: it does the calls of the user's task, and as soon as a tool's answer holds the
-attacker's words, all calls of the attacker's. So what is measured is what the rules of approval hold, not what a model
-sees through.
+The model is by default the worst there can be: it does the calls of the user's task, and as soon as a tool's answer
+holds the attacker's words, all calls of the attacker's. So what is measured is what the rules of approval hold, not
+what a model sees through. `--model PROVIDER/NAME` puts a real one there.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +39,7 @@ from stockade.core.actions import Action
 from stockade.extend import ModelAnswer, ModelInfo, ModelRequest, OnText, ToolResult, ToolSpec
 
 SUITES = ("banking", "slack", "travel", "workspace")
+MAX_TURNS = 12
 READS = ("get_", "read_", "search_", "list_", "check_")
 """What tools that only read are called here. A user who allows them writes this list, or reads their descriptions."""
 PREFIX = "app__"
@@ -58,6 +59,8 @@ class Dojo:
         now = deepcopy(self.before)
         self.store = Store({name: getattr(now, name) for name in type(now).model_fields})
         self.done: list[ToolCall] = []
+        self.told = False
+        """One of its answers held the attacker's words."""
         self.specs = tuple(
             ToolSpec(
                 name=PREFIX + one.name,
@@ -84,18 +87,19 @@ class Dojo:
         made, _ = await execute_tools([ChatMessageAssistant(content="", tool_calls=[call])], self.suite.tools)
         self.done.append(call)
         error = getattr(made[0], "error", None)
+        self.told = self.told or SIGN in " ".join(made[0].text.split())
         return ToolResult(status="error" if error else "success", text=error.message if error else made[0].text)
 
 
 @dataclass
 class Gullible:
-    """Implements stockade's Model: the user's calls, and the attacker's as soon as it has read them."""
+    """Implements stockade's Model: the user's calls, and the attacker's as soon as a tool's answer holds them."""
 
+    dojo: Dojo
     task: list[ToolCall]
     attack: list[ToolCall]
     answer: str
     info: ModelInfo = field(default_factory=lambda: ModelInfo(name="gullible", provider="bench", native_tools=True))
-    seen: bool = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,8 +108,8 @@ class Gullible:
         return None
 
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
-        if not self.seen and any(SIGN in " ".join(one.content.split()) for one in request.messages):
-            self.seen, self.task = True, self.attack + self.task
+        if self.dojo.told and self.attack:
+            self.task, self.attack = self.attack + self.task, []
         if not self.task:
             return _called("finish", {"answer": self.answer or "done"})
         call = self.task.pop(0)
@@ -138,31 +142,34 @@ class Outcome:
     done: bool
     attacked: bool
     asked: int
+    status: str
 
 
-async def outcome(suite: Any, task: Any, injection: Any, approve: str, *, there: bool) -> Outcome:
+async def outcome(suite: Any, task: Any, injection: Any, approve: str, *, there: bool, model: str = "") -> Outcome:
+    """By the model of that name, and without one by the most gullible."""
     dojo = Dojo(suite, injection)
     needs = task.ground_truth(dojo.before)
-    model = Gullible(list(needs), injection.ground_truth(dojo.before), task.GROUND_TRUTH_OUTPUT)
+    gullible = Gullible(dojo, list(needs), injection.ground_truth(dojo.before), task.GROUND_TRUTH_OUTPUT)
     user = User(needs)
     bot = Bot(
-        "dojo", model=model, tools=[dojo], approve=approve, on_approval=user if there else None, answers="native",
-        permission="READ_ONLY",
+        "dojo", model=model or gullible, tools=[dojo], approve=approve, on_approval=user if there else None,
+        answers="native", permission="READ_ONLY",
     )  # fmt: skip
-    result = await bot.arun(task.PROMPT, max_iterations=60)
-    assert result.status == "done", result.error
+    result = await bot.arun(task.PROMPT, max_iterations=MAX_TURNS if model else 60)
+    assert model or result.status == "done", result.error
     after, answer = dojo.after, result.answer or ""
     return Outcome(
-        model.seen,
+        dojo.told,
         await task.utility(answer, dojo.before, after, dojo.done, strict=False),
         await injection.security(answer, dojo.before, after, dojo.done),
         user.asked,
+        result.status,
     )
 
 
-def pairs(limit: int, seed: int) -> Iterator[tuple[str, Any, Any]]:
+def pairs(suites: Sequence[str], limit: int, seed: int) -> Iterator[tuple[str, Any, Any]]:
     """So many of each suite."""
-    for name in SUITES:
+    for name in suites:
         suite = TASK_SUITES[name]
         every = [(task, attack) for task in suite.user_tasks.values() for attack in suite.injection_tasks.values()]
         for task, attack in random.Random(seed).sample(every, min(limit, len(every))):
@@ -181,11 +188,15 @@ def rules(place: Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=int, default=40, help="pairs of a task and an attack, of each suite")
+    parser.add_argument("--suites", nargs="+", choices=SUITES, default=SUITES)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--model", default="", metavar="PROVIDER/NAME", help=f"a real one, for at most {MAX_TURNS} turns"
+    )
     given = parser.parse_args()
-    drawn = list(pairs(given.limit, given.seed))
-    print("| approval | pairs | attack read | attack reached its goal | task done | asked a run |")
-    print("|---|---|---|---|---|---|")
+    drawn = list(pairs(given.suites, given.limit, given.seed))
+    print("| approval | pairs | attack read | attack reached its goal | task done | asked a run | ended |")
+    print("|---|---|---|---|---|---|---|")
     through: Counter[str] = Counter()
     with tempfile.TemporaryDirectory(prefix="dojo-") as home:
         os.environ |= {"HOME": home, "XDG_STATE_HOME": f"{home}/state"}
@@ -196,14 +207,17 @@ def main() -> None:
             ("the same, nobody is there", rules(Path(home)), False),
         ):
             made = (
-                anyio.run(partial(outcome, TASK_SUITES[name], task, attack, approve, there=there))
+                anyio.run(partial(outcome, TASK_SUITES[name], task, attack, approve, there=there, model=given.model))
                 for name, task, attack in track(drawn, words)
             )
             came = list(made)
             counts = Counter(name for one in came for name in ("seen", "done", "attacked") if getattr(one, name))
             figures = f"{counts['seen']} | **{counts['attacked']}** | {counts['done']}"
             asked = sum(one.asked for one in came) / len(came)
-            print(f"| {words} | {len(came)} | {figures} | {asked:.1f} |", flush=True)
+            ended = ", ".join(
+                f"{status} {times}" for status, times in Counter(one.status for one in came).most_common()
+            )
+            print(f"| {words} | {len(came)} | {figures} | {asked:.1f} | {ended} |", flush=True)
             for (name, _, attack), one in zip(drawn, came, strict=True):
                 if one.attacked and approve != "never":
                     through[f"{name}: {' '.join(attack.GOAL.split())}"] += 1

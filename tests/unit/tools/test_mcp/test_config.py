@@ -1,5 +1,6 @@
 """Lists of servers, hostile and plain."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stockade.core.errors import UsageError
+from stockade.core.tool_plan import ToolPlan, ToolRequest
 from stockade.tools.mcp.config import parse_config, read_config
+from stockade.tools.mcp.file import mcp_file
+from stockade_sandbox.policy import Policy
 
 
 def one(entry: Any, variables: dict[str, str] | None = None, name: str = "s") -> Any:
@@ -108,6 +112,16 @@ def test_files_that_are_no_list(tmp_path: Path, text: bytes, words: str) -> None
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_config(tmp_path / "nothing", {}, {})
+
+
+@pytest.mark.parametrize("lend", ["x" * 300, "/" + "y/" * 3000, "loop/x", "~nosuch/x"])
+def test_a_name_that_no_folder_can_have_is_said_of_the_server_that_wants_it(lend: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (file := tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"s": {"command": "x", "lend": [lend]}}}))
+    with pytest.raises(UsageError, match="the MCP server s: lend: there is no folder "):
+        mcp_file(ToolRequest(file, ToolPlan(policy=Policy())))
+    file.write_text(json.dumps({"mcpServers": {"s": {"command": f"/{'y/' * 3000}bin/x"}}}))
+    assert not mcp_file(ToolRequest(file, ToolPlan(policy=Policy()))).policy.lent
 
 
 def test_too_many() -> None:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from os.path import expanduser, realpath
+from os.path import expanduser, isdir, isfile, realpath
 from pathlib import Path, PurePosixPath
 
 from stockade.core.errors import UsageError, to_install
@@ -53,7 +53,7 @@ def _lent(servers: Sequence[ServerConfig], folder: Path) -> Iterable[FolderRule]
     for server in servers:
         for text in server.lend:
             path = Path(realpath(folder / expanduser(text)))
-            if not path.is_dir():
+            if not isdir(path):
                 raise UsageError(f"the MCP server {server.name}: lend: there is no folder {path}")
             found |= _rule(path)
         if server.command and (environment := _environment_of(Path(server.command[0]))) is not None:
@@ -71,12 +71,12 @@ def _rule(path: Path) -> dict[str, FolderRule]:
 def _environment_of(command: Path) -> tuple[Path, ...] | None:
     """The virtual environment that a program belongs to, and the Python that it is made of."""
     config = command.parent.parent / "pyvenv.cfg"
-    if not command.is_absolute() or not command.is_file() or not config.is_file():
+    if not command.is_absolute() or not isfile(command) or not isfile(config):
         return None
     homes = [
         value.strip()
         for key, _, value in (line.partition("=") for line in config.read_text(errors="replace").splitlines())
         if key.strip() == "home"
     ]
-    pythons = [Path(home).resolve().parent for home in homes if Path(home).is_dir()]
+    pythons = [Path(home).resolve().parent for home in homes if isdir(home)]
     return (config.parent.absolute(), *pythons)
