@@ -223,6 +223,12 @@ def test_markup_is_only_text() -> None:
     assert "[red]x[/red]" in shown(started(), *command("[red]x[/red]", output(Chunk.of("stdout", b"[red]x[/red]"))))
 
 
+def test_a_call_of_a_tool_does_not_look_like_a_command_of_the_same_words() -> None:
+    actions = Shell(command='pay {"n": 1}'), ToolCall(name="pay", arguments={"n": 1}), ReadFile(path="a")
+    text = shown(started(), *(ActionStarted(at=0, turn=1, step=0, action=Step(action=one)) for one in actions))
+    assert text.splitlines()[-3:] == ['/workspace $ pay {"n": 1}', '> pay {"n": 1}', "> read_file a"]
+
+
 def test_what_is_said_to_the_bot_is_not_said_to_the_person() -> None:
     nudged = MessageInjected(at=1, turn=2, source="loop", text="You are going round.")
     lines = shown(started(), nudged).splitlines()

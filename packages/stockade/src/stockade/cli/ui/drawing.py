@@ -1,6 +1,7 @@
 """Output, actions and thoughts as they are shown in a terminal: clipped, highlighted. Whole, they are on record."""
 
 import codecs
+import json
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -187,7 +188,12 @@ class ActionDrawing:
 
         return Syntax("", "bash", theme=code_theme(), background_color="default")
 
-    def spelled(self, action: Action) -> Text:
+    def prompted(self, action: Action, cwd: str) -> Text:
+        """Behind a shell's prompt only what a shell runs: the call of a tool may have the same words, behind `>`."""
+        mark = f"{one_line(cwd)} $ " if isinstance(action, Shell) else "> "
+        return Text.assemble((mark, "bold"), self._spelled(action))
+
+    def _spelled(self, action: Action) -> Text:
         match action:
             case Shell(command=command):
                 return self.highlighted(command.strip("\n"))
@@ -197,7 +203,7 @@ class ActionDrawing:
             case WriteFile(path=path) | EditFile(path=path):
                 return Text(f"{action.tool} {one_line(path)}")
             case ToolCall(name=name, arguments=arguments):
-                return Text(one_line(f"{name} {arguments}", 2000))
+                return Text(one_line(f"{name} {json.dumps(arguments, ensure_ascii=False)}", 2000))
             case AskUser(question=question):
                 return Text(f"ask_user {one_line(question)}")
             case SubTask(task=task, name=who, model=model, in_parallel=others):

@@ -401,8 +401,7 @@ class Renderer:
     def _action(self, step: Step) -> None:
         if step.comment and step.comment.strip():
             self._line(f"# {one_line(step.comment)}", "dim")
-        prompt = Text.assemble((f"{one_line(self._cwd)} $ ", "bold"))
-        self._print(prompt + self._drawing.spelled(step.action))
+        self._print(self._drawing.prompted(step.action, self._cwd))
         if isinstance(step.action, WriteFile | EditFile):
             self._print(self._drawing.preview(step.action))
         if isinstance(step.action, Shell):
