@@ -26,6 +26,7 @@ STOCKADE = (PYTHON, "-m", "stockade.cli")
 _PEER_FOLDER = SANDBOX_HOME = "/workspace"
 """Where every arm finds the folder, and its HOME (agentbench.HOME)."""
 MICROBOTS = Peer("microbots 0.0.21", ("microbots==0.0.21",), "ability/peer_microbots.py", (("OPENAI_API_KEY", "none"),))
+BLOCK = Path(__file__).with_name("block.gbnf")
 BARE = Peer("a bare loop", (), "ability/bare_loop.py")
 
 
@@ -62,6 +63,7 @@ class Stockade:
     name: str = "stockade"
     flags: tuple[str, ...] = ()
     checkout: Path = ROOT
+    model: str = "openai/qwen"
 
     def do(self, words: str, folder: Path, run: str, max_turns: int) -> Did:
         with tempfile.TemporaryDirectory(prefix="stockade-ability-") as home:
@@ -69,10 +71,11 @@ class Stockade:
                 "PATH": os.environ["PATH"], "PYTHONPATH": source_path(self.checkout), "LANG": "C.UTF-8", "HOME": home,
                 "XDG_STATE_HOME": f"{home}/state",
                 "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": KEY,
+                "LLAMA_SERVER_URL": self.server.removesuffix("/v1"), "LLAMA_API_KEY": KEY,
             }  # fmt: skip
             stockade = STOCKADE if self.checkout == ROOT else (str(self.checkout / ".venv/bin/python"), *STOCKADE[1:])
             argv = [
-                *stockade, "run", words, "--folder", str(folder), "--model", "openai/qwen", "--json", "--apply",
+                *stockade, "run", words, "--folder", str(folder), "--model", self.model, "--json", "--apply",
                 "--no-input", "--max-turns", str(max_turns), "--timeout", str(TIMEOUT_S), "--seed", "1",
                 *(("--env", f"HOME={SANDBOX_HOME}") if SANDBOX_HOME in words else ()), *self.flags,
             ]  # fmt: skip
@@ -205,12 +208,16 @@ def arms(server: str, proxy: Proxy, base: Path | None = None) -> dict[str, Arm]:
     mini, smolagents = (
         Peer(peer.name, peer.requirements, script, peer.environment) for script, peer in ability.values()
     )
+    fenced, without, grammar = ("--answers", "fenced"), ("-o", "small_models=false"), ("-o", f"grammar={BLOCK}")
     found: list[Arm] = [
         Stockade(server),
         StockadeApi(server),
-        Stockade(server, "stockade-fenced", ("--answers", "fenced")),
+        Stockade(server, "stockade-fenced", fenced),
         Stockade(server, "stockade-json", ("--answers", "json")),
-        Stockade(server, "none", ("-o", "small_models=false")),
+        Stockade(server, "fenced-none", (*fenced, *without)),
+        Stockade(server, "grammar", (*fenced, *grammar), model="llama-server/qwen"),
+        Stockade(server, "grammar-none", (*fenced, *grammar, *without), model="llama-server/qwen"),
+        Stockade(server, "none", without),
         Stockade(server, "on", ("-o", "small_models=true")),
         PeerArm(mini, proxy, "mini-swe-agent text", ("text",)),
         PeerArm(mini, proxy, "mini-swe-agent tools", ("tools",)),
