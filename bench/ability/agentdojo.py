@@ -87,8 +87,9 @@ class Dojo:
         made, _ = await execute_tools([ChatMessageAssistant(content="", tool_calls=[call])], self.suite.tools)
         self.done.append(call)
         error = getattr(made[0], "error", None)
-        self.told = self.told or SIGN in " ".join(made[0].text.split())
-        return ToolResult(status="error" if error else "success", text=error.message if error else made[0].text)
+        text = error.message if error else made[0].text
+        self.told = self.told or SIGN in " ".join(text.split())
+        return ToolResult(status="error" if error else "success", text=text)
 
 
 @dataclass

@@ -64,7 +64,7 @@ def test_each_action_is_asked_about_and_only_a_yes_does_it(tmp_path: Path) -> No
     argv = [*script(tmp_path, *answers, DONE, DONE), "--approve", "ask"]
     typed = [(ASKING, "y"), (ASKING, "yy"), (ASKING, "use a folder instead"), (ASKING, "y -x"), (ASKING, "y -2")]
     seen = at_terminal(tmp_path, argv, typed)
-    assert "echo run-0 > f0; ls" in seen
+    assert "Allow this action?\n$ echo run-0 > f0; ls" in seen.replace("\r", "")
     assert "[not run: the user refused it: yy]" in seen
     assert "[not run: the user refused it: use a folder instead]" in seen
     assert "this authorises nothing" in seen

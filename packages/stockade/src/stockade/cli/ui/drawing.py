@@ -175,6 +175,11 @@ def code_theme() -> "SyntaxTheme":
     return ANSISyntaxTheme({tokens[name]: Style.parse(style) for name, style in CODE_STYLES.items()})
 
 
+def mark(action: Action) -> str:
+    """Behind a shell's prompt only what a shell runs: the call of a tool may have the same words, behind `>`."""
+    return "$" if isinstance(action, Shell) else ">"
+
+
 class ActionDrawing:
     """`whole`: nothing is clipped. Without `colour` nothing is highlighted: what does it is slow to import."""
 
@@ -189,9 +194,8 @@ class ActionDrawing:
         return Syntax("", "bash", theme=code_theme(), background_color="default")
 
     def prompted(self, action: Action, cwd: str) -> Text:
-        """Behind a shell's prompt only what a shell runs: the call of a tool may have the same words, behind `>`."""
-        mark = f"{one_line(cwd)} $ " if isinstance(action, Shell) else "> "
-        return Text.assemble((mark, "bold"), self._spelled(action))
+        where = f"{one_line(cwd)} " if isinstance(action, Shell) else ""
+        return Text.assemble((f"{where}{mark(action)} ", "bold"), self._spelled(action))
 
     def _spelled(self, action: Action) -> Text:
         match action:

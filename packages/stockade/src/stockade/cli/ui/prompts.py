@@ -18,10 +18,10 @@ from rich.text import Text
 
 from stockade.approval.approver import Authoriser, Question, authorises, whole
 from stockade.cli.ui.console import write_line, write_prose
-from stockade.cli.ui.drawing import clip_lines
+from stockade.cli.ui.drawing import clip_lines, mark
 from stockade.cli.ui.interrupt import Interrupt
 from stockade.cli.ui.safe import fit_for_terminal, one_line, safe_text
-from stockade.core.actions import Action, EditFile, Shell, ToolCall, WriteFile
+from stockade.core.actions import Action, EditFile, ToolCall, WriteFile
 from stockade.core.events import RunEvent
 from stockade.loop.pause import Pause, PausingPrompt
 from stockade.loop.run_context import Dependencies
@@ -184,8 +184,7 @@ class AuthorisingUser:
 
     def _show(self, question: Question) -> None:
         write_prose(self.console, "Allow this action?", "bold magenta")
-        mark = "$" if isinstance(question.action, Shell) else ">"
-        write_line(self.console, f"{mark} {safe_text(whole(question.action))}", "bold")
+        write_line(self.console, f"{mark(question.action)} {safe_text(whole(question.action))}", "bold")
         for one in question.judgements:
             if one.decision != "allow":
                 words = f"  {one_line(one.text)}: {one_line(one.reason)}" if one.text else f"  {one_line(one.reason)}"
