@@ -122,7 +122,7 @@ def test_what_it_writes_after_the_check_has_passed_is_not_verified(project: Stag
         result = verdict(project, late)
         if "after the check had passed" in str(result["detail"]):
             break
-        assert result["verified"] is (" a + b" in project.call("diff").out)
+        assert result["verified"] is (" a + b" in project.call("diff", "last").out)
     assert (result["verified"], result["reason"]) == (False, "check_failed")
     assert "after the check had passed" in str(result["detail"])
 
