@@ -58,7 +58,6 @@ from stockade.core.ports import (
 from stockade.core.tool_plan import ToolContext, ToolFile, ToolPlan, ToolRequest
 from stockade.core.tools import Offered, ToolSpec
 from stockade.extend.evals import TASK_HOME, EvalSet, EvalTask, data_of
-from stockade.loop.builtin_hooks import DRY, warmer
 from stockade.loop.ending import Ending
 from stockade.loop.hooks import (
     Accept,
@@ -84,7 +83,6 @@ if TYPE_CHECKING:
     from stockade.runtime.sandboxes import open_sandbox, reviewer, sandbox_on
 
 __all__ = [
-    "DRY",
     "FILES",
     "TASK_HOME",
     "Accept",
@@ -172,7 +170,6 @@ __all__ = [
     "spelled",
     "tool",
     "usage_of",
-    "warmer",
     "whole",
 ]
 
