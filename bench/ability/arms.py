@@ -26,7 +26,8 @@ STOCKADE = (PYTHON, "-m", "stockade.cli")
 _PEER_FOLDER = SANDBOX_HOME = "/workspace"
 """Where every arm finds the folder, and its HOME (agentbench.HOME)."""
 MICROBOTS = Peer("microbots 0.0.21", ("microbots==0.0.21",), "ability/peer_microbots.py", (("OPENAI_API_KEY", "none"),))
-BLOCK = Path(__file__).with_name("block.gbnf")
+GRAMMARS = {"grammar": "block", "block": "block_alone", "said": "said_block"}
+"""Arms whose answers a grammar holds: by the name of its file here, .gbnf."""
 BARE = Peer("a bare loop", (), "ability/bare_loop.py")
 
 
@@ -208,15 +209,13 @@ def arms(server: str, proxy: Proxy, base: Path | None = None) -> dict[str, Arm]:
     mini, smolagents = (
         Peer(peer.name, peer.requirements, script, peer.environment) for script, peer in ability.values()
     )
-    fenced, without, grammar = ("--answers", "fenced"), ("-o", "small_models=false"), ("-o", f"grammar={BLOCK}")
+    fenced, without = ("--answers", "fenced"), ("-o", "small_models=false")
     found: list[Arm] = [
         Stockade(server),
         StockadeApi(server),
         Stockade(server, "stockade-fenced", fenced),
         Stockade(server, "stockade-json", ("--answers", "json")),
         Stockade(server, "fenced-none", (*fenced, *without)),
-        Stockade(server, "grammar", (*fenced, *grammar), model="llama-server/qwen"),
-        Stockade(server, "grammar-none", (*fenced, *grammar, *without), model="llama-server/qwen"),
         Stockade(server, "none", without),
         Stockade(server, "on", ("-o", "small_models=true")),
         PeerArm(mini, proxy, "mini-swe-agent text", ("text",)),
@@ -226,6 +225,10 @@ def arms(server: str, proxy: Proxy, base: Path | None = None) -> dict[str, Arm]:
         PeerArm(MICROBOTS, proxy, "microbots"),
         PeerArm(BARE, proxy, "bare loop"),
     ]
+    for name, file in GRAMMARS.items():
+        held = (*fenced, "-o", f"grammar={Path(__file__).with_name(file)}.gbnf")
+        found.append(Stockade(server, name, held, model="llama-server/qwen"))
+        found.append(Stockade(server, f"{name}-none", (*held, *without), model="llama-server/qwen"))
     if base is not None:
         found += [
             Stockade(server, "base", checkout=base),
