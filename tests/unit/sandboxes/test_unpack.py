@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from stockade_sandbox.backends import unpack
+from stockade_sandbox.backends.in_root import open_in_root
 from stockade_sandbox.backends.oci import unpacked
 from stockade_sandbox.errors import SandboxFailed, UsageError
 from stockade_sandbox.processes import start_time
@@ -83,6 +84,32 @@ def test_names_that_lead_out_or_on_and_on_are_refused(tmp_path: Path, name: str)
         made(tmp_path, [entry("a/")], [entry(name, b"x")])
     assert (tmp_path / "victim").read_text() == "mine"
     assert not [*tmp_path.rglob("out"), *Path(os.environ["XDG_CACHE_HOME"]).rglob("out")]
+
+
+_RENAMES = """
+import os
+os.open("a", os.O_CREAT)
+print(flush=True)
+while True:
+    os.rename("a", "b")
+    os.rename("b", "a")
+"""
+
+
+def test_renames_beside_it_do_not_end_it(tmp_path: Path) -> None:
+    """The kernel gives up on a path with `..` in it while anybody renames anything."""
+    (tmp_path / "root").mkdir()
+    way = "../" * 40
+    root = os.open(tmp_path / "root", os.O_RDONLY)
+    with subprocess.Popen([sys.executable, "-c", _RENAMES], cwd=tmp_path, stdout=subprocess.PIPE) as renaming:
+        try:
+            assert renaming.stdout is not None
+            renaming.stdout.readline()
+            for _ in range(3000):
+                os.close(open_in_root(root, way, os.O_PATH))
+        finally:
+            renaming.kill()
+            os.close(root)
 
 
 @pytest.mark.parametrize("to", ["OUT", "../../../../../../../../../../../..OUT"])
@@ -223,6 +250,7 @@ def test_who_begins_and_where(tmp_path: Path) -> None:
 
 UNPACK = """
 import sys, time
+from stockade_sandbox.backends.in_root import open_in_root
 from stockade_sandbox.backends.oci import unpacked
 def slowly(what, done, total):
     print("going", flush=True)
