@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stockade.plugins.small_models.commands import objection
+from stockade.plugins.small_models.counts import miscount
 from stockade.plugins.small_models.task import Task
 
 FILES = {"a.txt": "one x x\nTwo\n", "b.txt": "x\n", "c.c": "1\n", "sub/d.h": "1\n2\n", "sub/e.txt": "X\n"}
@@ -56,21 +56,21 @@ RIGHT = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_proposed_prints_what_was_meant(name: str, folder: Path) -> None:
     task, command, wanted = WRONG[name]
-    found = objection(Task(task), command)
+    found = miscount(Task(task), command)
     assert found is not None
     assert found[0] == name.partition("-")[0]
     assert printed(found[2], folder) == wanted
     assert printed(command, folder) != wanted
-    assert objection(Task(task), found[2]) is None
+    assert miscount(Task(task), found[2]) is None
 
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_it_is_silent_where_a_command_does_what_it_should(name: str) -> None:
-    assert objection(Task(RIGHT[name][0]), RIGHT[name][1]) is None
+    assert miscount(Task(RIGHT[name][0]), RIGHT[name][1]) is None
 
 
 def test_a_number_for_a_file_comes_without_the_name(folder: Path) -> None:
-    found = objection(Task("Write the number of lines of a.txt into n.txt"), "cd . && wc -l a.txt > n.txt")
+    found = miscount(Task("Write the number of lines of a.txt into n.txt"), "cd . && wc -l a.txt > n.txt")
     assert found is not None
     rule, _, way = found
     assert rule == "beside"

@@ -5,7 +5,6 @@ In doubt it says nothing: a rule that is wrong once does more harm than one that
 
 import re
 from dataclasses import dataclass
-from functools import cached_property
 
 MAX_CHARS = 4000
 _ASKS = re.compile(
@@ -30,28 +29,28 @@ class Task:
 
     text: str
 
-    @cached_property
+    @property
     def words(self) -> str:
         return self.text[:MAX_CHARS].strip()
 
-    @cached_property
+    @property
     def asks(self) -> bool:
         """It wants an answer for the user; one that goes into a file is none."""
         if _TELLS.search(self.words):
             return True
         return _ASKS.search(self.words) is not None and not _INTO_FILE.search(self.words)
 
-    @cached_property
+    @property
     def occurrences(self) -> bool:
         """It wants to know how often something is there, not on how many lines."""
         return _OCCURRENCES.search(self.words) is not None and not _LINES.search(self.words)
 
-    @cached_property
+    @property
     def total(self) -> bool:
         """It wants one number for all, for the user."""
         return self.asks and _TOTAL.search(self.words) is not None
 
-    @cached_property
+    @property
     def number(self) -> bool:
         """It wants a number, and says of what."""
         return _NUMBER.search(self.words) is not None
