@@ -34,12 +34,11 @@ from stockade.core.events import (
     StopReason,
 )
 from stockade.core.messages import Sampling
-from stockade.core.ports import Clock, ExecResult, Reviewer, Sandbox
+from stockade.core.ports import Clock, ExecResult, Sandbox
 from stockade.core.text import is_text
 from stockade.loop.record import Checkpoints, Record
 from stockade.loop.state import HookAct, RunState
 from stockade.loop.verdict import Judge, argv_of, observed, standing_still
-from stockade_sandbox.results import Change
 
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -111,7 +110,6 @@ class HookContext:
     record: Record
     account: Account
     checkpoints: Checkpoints
-    reviewer: Reviewer | None = None
     judge: Judge | None = None
     attended: bool = False
     spoken: bool = False
@@ -132,16 +130,6 @@ class HookContext:
     def count(self, kind: HookAct) -> int:
         """How often this hook has spoken, refused or sent something in this task."""
         return self.state.hook_acts[self.hook, kind]
-
-    def turns_left(self) -> int | None:
-        """Turns of the model until the budget ends; None when it has no such bound."""
-        bound = self.account.budget.max_turns
-        return bound - self.account.spent(self.clock.now()).turns if bound else None
-
-    def changes(self) -> list[Change]:
-        """What the bot has changed in its folders by now. Walks their layers."""
-        layers = self.state.layers if self.reviewer is not None else ()
-        return [change for layer in layers if self.reviewer for change in self.reviewer.changes(layer)]
 
     async def check(self, command: str) -> CheckFinished:
         """Whether `command` passes on what the bot wrote, on record with its result. Raises SandboxFailed.

@@ -170,7 +170,7 @@ def hooks_in(started: RunStarted, parts: Dependencies, record: Record, account: 
     """The hooks of a run with what they see of it."""
     checkpoints = Checkpoints(parts.sandbox, parts.clock, parts.snapshots)
     attended = parts.asker is not None and parts.asker.attended
-    ctx = HookContext(started, record, account, checkpoints, parts.reviewer, parts.judge, attended)
+    ctx = HookContext(started, record, account, checkpoints, parts.judge, attended)
     return Hooks(ctx, parts.hooks)
 
 
