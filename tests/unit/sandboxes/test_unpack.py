@@ -250,7 +250,6 @@ def test_who_begins_and_where(tmp_path: Path) -> None:
 
 UNPACK = """
 import sys, time
-from stockade_sandbox.backends.in_root import open_in_root
 from stockade_sandbox.backends.oci import unpacked
 def slowly(what, done, total):
     print("going", flush=True)
