@@ -1,6 +1,7 @@
 """A file is applied by hunk: what was chosen is written, the rest stays to be decided on, and both are taken back."""
 
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -158,8 +159,14 @@ STEPS = ("opened", "staged", "decided", "recorded", "place", "placed", "finished
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_kill_while_hunks_are_applied_leaves_all_of_them_or_none(bench: Bench, step: str) -> None:
-    """Two files in part and one whole; what a kill cut off is complete, or nothing of it, and all of it can go on."""
+def test_a_kill_while_hunks_are_applied_leaves_all_of_them_or_none(
+    bench: Bench, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two files in part and one whole; what a kill cut off is complete, or nothing of it, and all of it can go on.
+    Nothing of the user's files stays in the folder for temporary ones."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     for name in ("f", "-g"):
         bench.write(name, OLD, 0o640)
     bench.begin()
@@ -173,6 +180,7 @@ def test_a_kill_while_hunks_are_applied_leaves_all_of_them_or_none(bench: Bench,
         bench.review.apply(bench.layer, bench.changes(), contents=contents, record=decided.append)
 
     cut_off_at(step, act)
+    assert list(temporary.iterdir()) == []
     recover_folder(bench.host, bench.top)
     there = everything(bench.host)
     applied = (bench.host / "new").exists()

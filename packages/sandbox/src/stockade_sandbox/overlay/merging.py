@@ -110,7 +110,7 @@ def picked(chosen: Chosen, opened: OpenLayer, contents: Mapping[str, bytes]) -> 
     if not wanted:
         yield chosen, opened
         return
-    with tempfile.TemporaryDirectory(prefix="stockade-hunks-") as folder:
+    with tempfile.TemporaryDirectory(prefix="hunks-", dir=opened.base) as folder:
         result, places = dict(chosen), dict[str, Path]()
         for number, (path, data) in enumerate(wanted.items()):
             change, host = chosen.get(path), opened.host.node(path)
@@ -243,7 +243,7 @@ def resolved(
     if not merge:
         yield chosen, opened
         return
-    with tempfile.TemporaryDirectory(prefix="stockade-merge-") as folder:
+    with tempfile.TemporaryDirectory(prefix="merge-", dir=opened.base) as folder:
         found = merge_all(chosen, opened, base, Path(folder))
         if found.left and not force:
             refuse(found.left)
