@@ -28,6 +28,12 @@ _PEER_FOLDER = SANDBOX_HOME = "/workspace"
 MICROBOTS = Peer("microbots 0.0.21", ("microbots==0.0.21",), "ability/peer_microbots.py", (("OPENAI_API_KEY", "none"),))
 GRAMMARS = {"grammar": "block", "block": "block_alone", "said": "said_block"}
 """Arms whose answers a grammar holds: by the name of its file here, .gbnf."""
+HERE = Path(__file__).parent
+LOOKED = f"""[[hooks]]
+name = "looked"
+on = "before_finish"
+command = {json.dumps([PYTHON, str(HERE / "looked_hook.py")])}
+"""
 BARE = Peer("a bare loop", (), "ability/bare_loop.py")
 
 
@@ -65,6 +71,8 @@ class Stockade:
     flags: tuple[str, ...] = ()
     checkout: Path = ROOT
     model: str = "openai/qwen"
+    config: str = ""
+    """Its config.toml."""
 
     def do(self, words: str, folder: Path, run: str, max_turns: int) -> Did:
         with tempfile.TemporaryDirectory(prefix="stockade-ability-") as home:
@@ -74,6 +82,10 @@ class Stockade:
                 "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": KEY,
                 "LLAMA_SERVER_URL": self.server.removesuffix("/v1"), "LLAMA_API_KEY": KEY,
             }  # fmt: skip
+            if self.config:
+                place = Path(home, ".config/stockade/config.toml")
+                place.parent.mkdir(parents=True)
+                place.write_text(self.config)
             stockade = STOCKADE if self.checkout == ROOT else (str(self.checkout / ".venv/bin/python"), *STOCKADE[1:])
             argv = [
                 *stockade, "run", words, "--folder", str(folder), "--model", self.model, "--json", "--apply",
@@ -209,7 +221,7 @@ def arms(server: str, proxy: Proxy, base: Path | None = None) -> dict[str, Arm]:
     mini, smolagents = (
         Peer(peer.name, peer.requirements, script, peer.environment) for script, peer in ability.values()
     )
-    fenced, without = ("--answers", "fenced"), ("-o", "small_models=false")
+    fenced, without, helped = ("--answers", "fenced"), ("-o", "small_models=false"), ("-o", "small_models=true")
     found: list[Arm] = [
         Stockade(server),
         StockadeApi(server),
@@ -217,7 +229,9 @@ def arms(server: str, proxy: Proxy, base: Path | None = None) -> dict[str, Arm]:
         Stockade(server, "stockade-json", ("--answers", "json")),
         Stockade(server, "fenced-none", (*fenced, *without)),
         Stockade(server, "none", without),
-        Stockade(server, "on", ("-o", "small_models=true")),
+        Stockade(server, "on", helped),
+        Stockade(server, "shown", (*helped, "--bot", str(HERE / "shown.toml"))),
+        Stockade(server, "looked", helped, config=LOOKED),
         PeerArm(mini, proxy, "mini-swe-agent text", ("text",)),
         PeerArm(mini, proxy, "mini-swe-agent tools", ("tools",)),
         PeerArm(smolagents, proxy, "smolagents code", ("code",)),
@@ -226,7 +240,7 @@ def arms(server: str, proxy: Proxy, base: Path | None = None) -> dict[str, Arm]:
         PeerArm(BARE, proxy, "bare loop"),
     ]
     for name, file in GRAMMARS.items():
-        held = (*fenced, "-o", f"grammar={Path(__file__).with_name(file)}.gbnf")
+        held = (*fenced, "-o", f"grammar={HERE / file}.gbnf")
         found.append(Stockade(server, name, held, model="llama-server/qwen"))
         found.append(Stockade(server, f"{name}-none", (*held, *without), model="llama-server/qwen"))
     if base is not None:
