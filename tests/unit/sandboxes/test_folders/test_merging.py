@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,18 @@ def test_both_sides_are_in_what_is_merged(bench: Bench) -> None:
     assert (bench.host / "a").stat().st_mode & 0o777 == 0o755
     assert (text(bench, "b"), text(bench, "n")) == ("bot\n", "bot\n")
     assert bench.changes() == ()
+
+
+def test_nothing_of_it_is_made_in_the_folder_for_temporary_files(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a kill would leave it for good: there is none here."""
+    bench.write("a", LINES)
+    looked(bench, FIRST.format("bot", "a"))
+    on_host(bench, LAST.format("mine", "a"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert left(bench) == {}
+    assert apply(bench) == ("a",)
 
 
 def test_what_is_merged_is_decided_on_and_merged_again_from_there(bench: Bench) -> None:

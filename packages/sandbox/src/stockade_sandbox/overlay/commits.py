@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -177,7 +176,7 @@ def keep_packed(folder: DirTree, place: Path) -> None:
 
 def _fetch(opened: OpenLayer, prefix: str, git_dir: Path, refs: dict[str, str]) -> None:
     """By way of a repository of our own: the bot's objects as copies, none of its settings, and the host's beside."""
-    with tempfile.TemporaryDirectory(prefix="objects-", dir=opened.base) as place:
+    with opened.scratch() as place:
         form = "sha256" if len(next(iter(refs.values()))) == 64 else "sha1"
         _git(None, "init", "--quiet", "--bare", f"--object-format={form}", "--template=", place)
         _copy_objects(opened, prefix, Path(place))

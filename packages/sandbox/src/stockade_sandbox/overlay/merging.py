@@ -4,7 +4,6 @@ ways, by `git merge-file`.
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -110,7 +109,7 @@ def picked(chosen: Chosen, opened: OpenLayer, contents: Mapping[str, bytes]) -> 
     if not wanted:
         yield chosen, opened
         return
-    with tempfile.TemporaryDirectory(prefix="hunks-", dir=opened.base) as folder:
+    with opened.scratch() as folder:
         result, places = dict(chosen), dict[str, Path]()
         for number, (path, data) in enumerate(wanted.items()):
             change, host = chosen.get(path), opened.host.node(path)
@@ -243,7 +242,7 @@ def resolved(
     if not merge:
         yield chosen, opened
         return
-    with tempfile.TemporaryDirectory(prefix="merge-", dir=opened.base) as folder:
+    with opened.scratch() as folder:
         found = merge_all(chosen, opened, base, Path(folder))
         if found.left and not force:
             refuse(found.left)
@@ -260,11 +259,13 @@ def find_conflicts(layer: FolderLayer, changes: Iterable[Change], *, merge: bool
     asked = {decode_path(change.path) for change in changes}
     if layer.strategy == "direct" or not asked:
         return {}
-    with reading(layer), open_layer(layer) as opened, tempfile.TemporaryDirectory(prefix="stockade-merge-") as folder:
+    with reading(layer), open_layer(layer) as opened:
         check_whole(layer, opened.written)
         comparison = Comparison(opened)
         chosen = {path: change for path, change in compare_all(comparison).items() if path in asked}
-        found = merge_all(chosen, opened, comparison.base, Path(folder)).left if merge else {}
-        if not merge:
+        if merge:
+            with opened.scratch() as folder:
+                found = merge_all(chosen, opened, comparison.base, Path(folder)).left
+        else:
             found = dict.fromkeys(conflicting(chosen, opened, comparison.base), CHANGED)
         return {encode_path(path): reason for path, reason in found.items()}

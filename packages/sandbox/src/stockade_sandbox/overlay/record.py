@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -139,6 +140,10 @@ class OpenLayer:
 
     def manifest(self) -> Manifest:
         return read_manifest(self.base)
+
+    def scratch(self) -> tempfile.TemporaryDirectory[str]:
+        """A folder for what is needed only now. What a kill leaves in it goes with the layer."""
+        return tempfile.TemporaryDirectory(prefix="scratch-", dir=self.base)
 
 
 GONE = (
