@@ -124,7 +124,7 @@ class StockadeApi:
                 "PATH": os.environ["PATH"], "PYTHONPATH": source_path(ROOT), "LANG": "C.UTF-8", "HOME": home,
                 "OPENAI_BASE_URL": self.server, "OPENAI_API_KEY": KEY,
             }  # fmt: skip
-            script = str(ROOT / "bench" / "ability" / "ours_api.py")
+            script = str(HERE / "ours_api.py")
             done = _run([PYTHON, script, str(max_turns), words, str(folder)], environment)
         try:
             result = json.loads(done.stdout.strip().splitlines()[-1])

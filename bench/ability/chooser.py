@@ -203,15 +203,13 @@ def main() -> None:
             right.update(one.arm for one in all_ if one.solved)
             differ += len({one.solved for one in all_}) > 1
             for way in ways:
-                right[f"by {way}"] += found[
-                    WAYS[way](task, found, server) if len(found) > 1 or way == "yes" else 0
-                ].solved
+                at = WAYS[way](task, found, server) if len(found) > 1 or way == "yes" else 0
+                right[f"by {way}"] += found[at].solved
         print(task.name, len(found), "".join("-+"[one.solved] for one in all_), dict(right), flush=True)
     print(f"{given.of}: {dict(right)}, ideal {ideal}, right and wrong among them in {differ}, {server.asked} questions")
     if server.scores:
-        print(
-            f"a right one has the likelier yes in {told_apart(server.scores):.0%} of pairs, {len(server.scores)} asked"
-        )
+        apart = told_apart(server.scores)
+        print(f"a right one has the likelier yes in {apart:.0%} of pairs, {len(server.scores)} asked")
 
 
 if __name__ == "__main__":
