@@ -128,6 +128,33 @@ async def test_roles_alternate_and_the_ids_of_calls_are_never_the_same() -> None
     assert "cache_control" in turns[4]["content"][-1]
 
 
+async def test_each_question_is_marked_for_the_cache_where_the_one_before_ended() -> None:
+    """They look back over twenty blocks from a mark: a turn of twelve calls and their results is more."""
+    function = {"name": "shell", "arguments": "{}"}
+    calls = tuple({"id": f"c{number}", "type": "function", "function": function} for number in range(12))
+    results = tuple(Message(role="tool", content="done", tool_call_id=f"c{number}") for number in range(12))
+    conversation: tuple[Message, ...] = (Message(role="user", content="task"),)
+    ends: list[dict[str, object]] = []
+    for _ in range(3):
+        turns = (await sent(ModelRequest(messages=conversation)))["messages"]
+        marked = [block for turn in turns for block in turn["content"] if "cache_control" in block]
+        assert marked == [*ends[-1:], turns[-1]["content"][-1]]
+        ends = marked
+        conversation += (Message(role="assistant", content="", tool_calls=calls), *results)
+
+
+@pytest.mark.parametrize(
+    ("told", "asked", "bound"),
+    [({}, None, 8192), ({"max_tokens": 64_000}, None, 32_768), ({"max_tokens": 4096}, None, 4096),
+     ({"max_tokens": 64_000}, 500, 500)],
+)  # fmt: skip
+async def test_an_answer_is_as_long_as_the_server_gives(told: dict[str, int], asked: int | None, bound: int) -> None:
+    routes = {"/v1/models/claude-x": told}
+    async with fake_anthropic(routes=routes) as server, model_of(server) as model:
+        await model.ask(question().model_copy(update={"sampling": Sampling(max_tokens=asked)}))
+        assert server.questions[0].body["max_tokens"] == bound
+
+
 @pytest.mark.parametrize(
     "conversation",
     [

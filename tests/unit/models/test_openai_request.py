@@ -28,6 +28,27 @@ def test_every_field() -> None:
     }  # fmt: skip
 
 
+def test_a_conversation_has_one_key_for_the_cache_of_its_provider() -> None:
+    """Also when its last words, its tools or its sampling are others; one that begins otherwise has another."""
+    system, dialect = Message(role="system", content="Be brief.\ud800"), Dialect(cache="prompt_cache_key")
+
+    def key(*texts: str, **rest: object) -> str:
+        asked = request(*texts, **rest)
+        asked = asked.model_copy(update={"messages": (system, *asked.messages)})
+        return str(json.loads(PayloadCache().body(asked, "m", dialect))["prompt_cache_key"])
+
+    first = key("Mend it.")
+    assert (len(first), first.isalnum()) == (32, True)
+    assert key("Mend it.", "go on", sampling=Sampling(temperature=1), tools=({"type": "function"},)) == first
+    assert key("Mend that.", "go on") != first
+
+
+def test_a_cache_mark_stands_beside_the_messages() -> None:
+    body = json.loads(PayloadCache().body(request("hi"), "m", Dialect(cache="cache_control")))
+    assert body["cache_control"] == {"type": "ephemeral"}
+    assert body["messages"] == [{"role": "user", "content": "hi"}]
+
+
 def test_what_is_not_asked_is_not_sent() -> None:
     found = json.loads(PayloadCache().body(request("hi"), "m", Dialect()))
     assert found.keys() == {"model", "messages", "stream", "stream_options"}

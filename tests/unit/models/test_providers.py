@@ -146,6 +146,22 @@ def test_others() -> None:
     assert address_of("lm-studio", {"LM_STUDIO_API_BASE": "http://box:1/v1"}).base_url == "http://box:1/v1"
 
 
+@pytest.mark.parametrize(
+    ("provider", "name", "variables", "how"),
+    [
+        ("openai", "gpt-x", {"OPENAI_API_KEY": "k"}, "prompt_cache_key"),
+        ("openai", "gpt-x", {"OPENAI_BASE_URL": "https://box/v1", "OPENAI_API_KEY": "k"}, ""),
+        ("azure", "mine", {"AZURE_OPENAI_ENDPOINT": "https://a", "AZURE_OPENAI_API_KEY": "k"}, "prompt_cache_key"),
+        ("openrouter", "anthropic/claude-x", {"OPENROUTER_API_KEY": "k"}, "cache_control"),
+        ("openrouter", "~anthropic/claude-latest", {"OPENROUTER_API_KEY": "k"}, "cache_control"),
+        ("openrouter", "qwen/qwen-x", {"OPENROUTER_API_KEY": "k"}, ""),
+        ("llama-server", "anthropic/claude-x", {}, ""),
+    ],
+)
+def test_who_is_told_how_a_conversation_goes_on(provider: str, name: str, variables: dict[str, str], how: str) -> None:
+    assert address_of(provider, variables, name).dialect.cache == how
+
+
 @pytest.mark.parametrize("key", ["a\nb", "schlüssel", "\x1b[31m"])
 def test_a_key_that_is_none_is_told_before_it_is_sent(key: str) -> None:
     with pytest.raises(UsageError, match="OPENAI_API_KEY is not a key") as caught:

@@ -21,12 +21,15 @@ from stockade.models.special_tokens import SpecialTokenGuard
 from stockade.models.transport import ServedModel, Transport, reached
 
 DEFAULT_MAX_TOKENS = 8192
+"""Of an answer that nobody bounds, where the server does not say how much it gives."""
 SCHEMA_TOOL = "answer"
 SCHEMA = "response_format"
 """The feature that a schema is, as http_errors.NotSupported names it."""
 _CACHED = {"cache_control": {"type": "ephemeral"}}
-THINKING_TOKENS = 32_768
-"""What an answer of a model that thinks has at least, where nobody bounds it and its server knows no less."""
+LONG_TOKENS = 32_768
+"""What an answer has where nobody bounds it and its server gives as much; one of a model that thinks has it also where
+the server does not say: a file of a thousand lines is longer than the default.
+"""
 _BUDGETS = {"minimal": 1024, "low": 4096, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 31_744}
 """Tokens to think in, of models that know no effort: https://docs.anthropic.com/en/docs/build-with-claude/effort."""
 _LEVELS = ("low", "medium", "high", "xhigh", "max")
@@ -64,14 +67,15 @@ class Abilities(Data):
 def thinking(request: ModelRequest, can: Abilities) -> dict[str, Any]:
     """How much it shall think, in fields of the request; `max_tokens` among them, which thinking counts towards."""
     effort, asked = request.sampling.effort, request.sampling.max_tokens
-    bound = asked or DEFAULT_MAX_TOKENS
+    most = min(LONG_TOKENS, can.max_tokens or LONG_TOKENS)
+    bound = asked or (most if can.max_tokens else DEFAULT_MAX_TOKENS)
     if effort is None:
         return {"max_tokens": bound}
     if effort == "none":
         level = _level("low", can.levels) if can.off is False else None
         off = {} if can.off is False else {"thinking": {"type": "disabled"}}
         return {"max_tokens": bound, **off, **({"output_config": {"effort": level}} if level else {})}
-    fields: dict[str, Any] = {"max_tokens": bound if asked else min(THINKING_TOKENS, can.max_tokens or THINKING_TOKENS)}
+    fields: dict[str, Any] = {"max_tokens": asked or most}
     if level := _level(effort, can.levels):
         fields["output_config"] = {"effort": level}
     if can.adaptive is not False:
@@ -157,7 +161,10 @@ def _leading_system(messages: Sequence[Message]) -> Sequence[Message]:
 
 
 def messages(conversation: Sequence[Message]) -> list[dict[str, Any]]:
-    """The conversation in blocks, roles alternating; what is sent again is marked for the cache at its end."""
+    """The conversation in blocks, roles alternating; what is sent again is marked for the cache at its end, and where
+    the question before ended: from a mark they look back over twenty blocks, which many calls in one turn are more than
+    (https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching).
+    """
     result: list[dict[str, Any]] = []
     ids: dict[str, str] = {}
     for number, message in enumerate(conversation):
@@ -173,7 +180,8 @@ def messages(conversation: Sequence[Message]) -> list[dict[str, Any]]:
         if turn["role"] == "user":
             # Results of calls have to come first; texts beside them follow.
             turn["content"].sort(key=lambda block: block["type"] != "tool_result")
-    result[-1]["content"][-1] |= _CACHED
+    for turn in (*result[-3:-2], result[-1]):
+        turn["content"][-1] |= _CACHED
     return result
 
 

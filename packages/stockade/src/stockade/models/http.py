@@ -275,7 +275,8 @@ _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed",
              "frequency_penalty", "stop", "stream_options", "max_tokens", "max_completion_tokens", "cache_prompt",
              "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
              "dry_allowed_length", "max_output_tokens", "include", "reasoning_effort", "chat_template_kwargs",
-             "effort", "output_config", "thinking", "reasoning_content", "reasoning", "reasoning_details"}  # fmt: skip
+             "effort", "output_config", "thinking", "reasoning_content", "reasoning", "reasoning_details",
+             "prompt_cache_key", "cache_control"}  # fmt: skip
 # Anthropic (four), OpenAI (four), Gemini: thinking that came back is not what they had sent.
 _THINKING_REFUSED = re.compile(
     "|".join((

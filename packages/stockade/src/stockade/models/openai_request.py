@@ -6,6 +6,7 @@ the system prompt, calls are written as text in the form that answers/native_too
 messages. Neighbours of one role are joined then, since such templates want roles to alternate.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, TypeVar
@@ -115,6 +116,7 @@ class Dialect(Data):
     does not take, and `system` or `tools` where its template has no such role. `effort` is how a reasoning effort is
     said; `responses`: by /v1/responses, where the user says nothing else; `thinks_always`: each message of the model
     has to have its thinking, an empty one where it had none. `charges`: its `usage.cost` is what it took, in USD.
+    `cache`: how it wants to be told that a conversation goes on, to read only what is new (see cache_fields).
     """
 
     extended_sampling: bool = True
@@ -125,6 +127,7 @@ class Dialect(Data):
     responses: bool = False
     thinks_always: bool = False
     charges: bool = False
+    cache: Literal["", "prompt_cache_key", "cache_control"] = ""
     refused: frozenset[str] = frozenset()
 
     def without(self, feature: str) -> "Dialect | None":
@@ -235,6 +238,28 @@ def effort_fields(effort: Effort | None, form: str) -> dict[str, Any]:
     return {"reasoning_effort": effort}
 
 
+def cache_fields(messages: Sequence[Message], form: str) -> dict[str, Any]:
+    """What makes a provider go on from what it has read of a conversation. `prompt_cache_key`: a key of it, the same in
+    each question: https://developers.openai.com/api/docs/guides/prompt-caching. `cache_control`: a mark at its end, set
+    by OpenRouter for Claude: https://openrouter.ai/docs/guides/best-practices/prompt-caching.
+    """
+    if form == "prompt_cache_key":
+        return {form: conversation_key(messages)}
+    return {form: {"type": "ephemeral"}} if form else {}
+
+
+def conversation_key(messages: Sequence[Message]) -> str:
+    """32 hex digits of what a conversation begins with, up to the first words of the user: the same for all of it, also
+    when it is gone on with later.
+    """
+    digest = hashlib.sha256()
+    for message in messages:
+        digest.update(f"{message.role}\0{message.content}\0".encode(errors="replace"))
+        if message.role == "user":
+            break
+    return digest.hexdigest()[:32]
+
+
 def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: bool) -> Mapping[str, Any]:
     sampling = request.sampling
     fields: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -245,7 +270,7 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: 
     llama = {"typical_p": sampling.typical_p, "repeat_last_n": sampling.repeat_last_n,
              "mirostat": sampling.mirostat_mode, "mirostat_tau": sampling.mirostat_tau,
              "mirostat_eta": sampling.mirostat_eta, **_dry(sampling)}  # fmt: skip
-    fields |= effort_fields(sampling.effort, dialect.effort)
+    fields |= effort_fields(sampling.effort, dialect.effort) | cache_fields(request.messages, dialect.cache)
     known = plain | (extended if dialect.extended_sampling else {}) | (llama if dialect.llama_cpp else {})
     fields |= {name: value for name, value in known.items() if value is not None}
     if request.stop:

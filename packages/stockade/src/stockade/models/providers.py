@@ -75,7 +75,8 @@ class Provider(Data):
     native_tools: bool = False
 
 
-_STRICT = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens", responses=True)
+_STRICT = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens", responses=True,
+                  cache="prompt_cache_key")  # fmt: skip
 _HOSTED = Dialect(extended_sampling=False)
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -204,6 +205,8 @@ def address_of(provider: str, environment: Mapping[str, str] = os.environ, name:
         return _azure(address, environment, name)
     if provider == "openai" and urlsplit(url).hostname == OPENAI_HOST:
         return address.model_copy(update={"dialect": _STRICT, "native_tools": True})
+    if provider == "openrouter" and name.lstrip("~").startswith("anthropic/"):  # ~ is before names of newest versions
+        return address.model_copy(update={"dialect": row.dialect.model_copy(update={"cache": "cache_control"})})
     return address
 
 

@@ -13,6 +13,7 @@ from stockade.core.messages import Message, ModelRequest, Reasoning, Usage
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.openai import OpenAIModel, Question
 from stockade.models.openai import open_served as open_chat
+from stockade.models.openai_request import Dialect, cache_fields
 from stockade.models.pricing import Price
 from stockade.models.providers import address_of
 from stockade.models.replies import as_count, as_dict, as_items, as_text
@@ -21,9 +22,9 @@ from stockade.models.settings import ModelContext
 _ENCRYPTED = "reasoning.encrypted_content"
 
 
-def body(request: ModelRequest, model: str, refused: frozenset[str] = frozenset(), *, stream: bool = True) -> bytes:
-    """The whole request. `refused` are parameters that this model does not take."""
-    sampling = request.sampling
+def body(request: ModelRequest, model: str, dialect: Dialect, *, stream: bool = True) -> bytes:
+    """The whole request, without the parameters that this model does not take."""
+    sampling, refused = request.sampling, dialect.refused
     fields: dict[str, Any] = {"model": model, "input": items(request.messages)}
     if sampling.effort is not None:
         fields["reasoning"] = {"effort": sampling.effort}
@@ -36,6 +37,7 @@ def body(request: ModelRequest, model: str, refused: frozenset[str] = frozenset(
         more = {"temperature": sampling.temperature, "top_p": sampling.top_p, "max_output_tokens": sampling.max_tokens}
         fields |= {name: value for name, value in more.items() if value is not None}
         fields |= {"stream": True, "store": False, "include": [_ENCRYPTED]}
+        fields |= cache_fields(request.messages, dialect.cache)
     left_out = refused | ({"text"} if "response_format" in refused else set())
     fields = {name: value for name, value in fields.items() if name not in left_out}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
@@ -213,7 +215,7 @@ class ResponsesModel(OpenAIModel):
 
     def _in_text(self, request: ModelRequest, afresh: bool) -> Question:
         asked = self._guard.request(request) if self._guard else request
-        return self._asked, body(asked, self._model, self._dialect.refused), partial(ResponsesBuilder, self._price)
+        return self._asked, body(asked, self._model, self._dialect), partial(ResponsesBuilder, self._price)
 
     async def _in_tokens_of(self, request: ModelRequest, afresh: bool) -> Question | None:
         return None
@@ -223,7 +225,7 @@ class ResponsesModel(OpenAIModel):
         if not self._counts:
             return None
         asked = self._forgotten.without(self._guard.request(request) if self._guard else request)
-        question = body(asked, self._model, self._dialect.refused, stream=False)
+        question = body(asked, self._model, self._dialect, stream=False)
         url, _, query = self._asked.partition("?")
         reported = await self._transport.tell(f"{url}/input_tokens{'?' if query else ''}{query}", question)
         self._counts = bool(tokens := as_count(reported.get("input_tokens")))
