@@ -73,6 +73,46 @@ async def test_a_schema_that_is_refused_is_left_out_from_then_on() -> None:
             await model.ask(question())
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        'tool_choice: type "tool" and "any" are not supported for this model.',
+        "Thinking may not be enabled when tool_choice forces tool use.",
+    ],
+)
+async def test_a_model_that_no_call_can_be_asked_of_is_asked_for_the_form_of_its_text(said: str) -> None:
+    """Of those that always think: each question after the first is asked so at once."""
+    schema = {"type": "object"}
+    refusal = fails(400, "invalid_request_error", said)
+    async with fake_anthropic([refusal, says("{}"), says("{}")]) as server, model_of(server) as model:
+        for _ in range(2):
+            assert (await model.ask(question(schema=schema))).content == "{}"
+    bodies = [asked.body for asked in server.questions]
+    assert ["tool_choice" in body for body in bodies] == [True, False, False]
+    form = {"format": {"type": "json_schema", "schema": schema}}
+    assert [body.get("output_config") for body in bodies] == [None, form, form]
+    assert not any("tools" in body for body in bodies[1:])
+
+
+async def test_a_form_that_is_refused_too_is_left_out() -> None:
+    refusals = [
+        fails(400, "invalid_request_error", 'tool_choice: type "tool" and "any" are not supported for this model.'),
+        fails(400, "invalid_request_error", "output_config.format: this model does not support structured outputs."),
+    ]
+    async with fake_anthropic([*refusals, says("{}")]) as server, model_of(server) as model:
+        assert (await model.ask(question(schema={"type": "object"}))).content == "{}"
+    assert not server.questions[-1].body.keys() & {"tools", "tool_choice", "output_config"}
+
+
+async def test_thinking_that_cannot_be_turned_off_is_asked_for_as_little() -> None:
+    said = '"thinking.type.disabled" is not supported for this model. Use "thinking.type.adaptive" and "output_config".'
+    async with fake_anthropic([fails(400, "invalid_request_error", said)]) as server, model_of(server) as model:
+        await model.ask(question().model_copy(update={"sampling": Sampling(effort="none")}))
+    assert [(body.get("thinking"), body.get("output_config")) for body in (one.body for one in server.questions)] == [
+        ({"type": "disabled"}, None), (None, {"effort": "low"}),
+    ]  # fmt: skip
+
+
 async def test_words_and_usage() -> None:
     answer = await ask(says("hello big world"), price=Price(input=10, output=100, cached=1, cache_write=20))
     assert (answer.content, answer.finish_reason, answer.model) == ("hello big world", "stop", "fake")
@@ -87,6 +127,15 @@ async def test_calls() -> None:
     assert [one["function"]["name"] for one in answer.tool_calls] == ["shell", "finish"]
     assert json.loads(answer.tool_calls[0]["function"]["arguments"]) == {"command": "ls"}
     assert [one["id"] for one in answer.tool_calls] == ["toolu_1", "toolu_2"]
+
+
+async def test_thinking_that_is_not_shown_goes_back_with_an_empty_text() -> None:
+    """Their server wants the field, and may leave it out where it begins the block."""
+    begun = event("content_block_start", index=0, content_block={"type": "thinking"})
+    signed = event("content_block_delta", index=0, delta={"type": "signature_delta", "signature": "Et8B"})
+    answer = await ask(reply([start(), begun, signed, *call("shell", {"command": "ls"}, 1), *end("tool_use")]))
+    assert answer.reasoning is not None
+    assert answer.reasoning.items[0] == {"type": "thinking", "thinking": "", "signature": "Et8B"}
 
 
 async def test_the_whole_of_a_plain_request() -> None:

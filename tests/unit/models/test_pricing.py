@@ -104,7 +104,7 @@ def test_a_newer_table_goes_before_ours_and_behind_what_the_user_wrote() -> None
     assert newer == Price(input=7, output=8, date="2026-12-01")
     older = price_of("openai/o3")
     assert older is not None
-    assert older.date == "2026-11-22"
+    assert older.date == "2026-11-30"
     own_table().parent.mkdir(parents=True, exist_ok=True)
     own_table().write_text('"openai/gpt-4o" = { input = 9, output = 9 }')
     assert price_of("openai/gpt-4o") == Price(input=9, output=9)
@@ -153,7 +153,7 @@ def asked(*arguments: str) -> int:
 
 def test_the_command_says_of_which_day_the_figures_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert asked() == 0
-    assert "prices of 2026-11-22 from litellm 1.106.2 (MIT): comes with Stockade" in capsys.readouterr().out
+    assert "prices of 2026-11-30 from litellm 1.110.2 (MIT): comes with Stockade" in capsys.readouterr().out
     (tmp_path / "new.json").write_text(json.dumps(LITELLM))
     assert asked("--update", str(tmp_path / "new.json")) == 0
     assert capsys.readouterr().out.startswith("2 prices of 20")

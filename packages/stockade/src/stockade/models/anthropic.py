@@ -116,8 +116,8 @@ def body(
         fields["system"] = [{"type": "text", "text": system, **_CACHED}]
     fields["messages"] = messages(request.messages[len(_leading_system(request.messages)) :])
     tools = [_tool(tool) for tool in request.tools or ()]
-    if request.schema_ is not None and SCHEMA not in refused and thinks:
-        # A call cannot be asked for while it thinks.
+    if request.schema_ is not None and SCHEMA not in refused and (thinks or "tool_choice" in refused):
+        # A call cannot be asked for while it thinks, and of models that always do never.
         form = {"type": "json_schema", "schema": request.schema_}
         fields["output_config"] = {**fields.get("output_config", {}), "format": form}
     elif request.schema_ is not None and SCHEMA not in refused:
@@ -339,7 +339,10 @@ class AnthropicBuilder(AnswerBuilder):
 
 
 def _whole(block: dict[str, Any]) -> dict[str, Any]:
-    """A block that has come to its end, the input of its call read."""
+    """A block that has come to its end, the input of its call read. Thinking that is not shown has an empty text, which
+    is wanted back.
+    """
+    block = {"thinking": "", **block} if block.get("type") == "thinking" else block
     spelled = block.pop("partial_json", None)
     return block if spelled is None else {**block, "input": as_dict(parsed(spelled))}
 
@@ -401,11 +404,14 @@ class AnthropicModel(ServedModel):
 
     def _without(self, feature: str, request: ModelRequest) -> bool:
         """Whether there is another way to ask, without `feature`."""
+        if feature == "thinking" and request.sampling.effort == "none" and self._can.off is not False:
+            self._can = self._can.model_copy(update={"off": False})
+            return True
         if feature == "thinking" and (self._can.adaptive, self._can.budget) != (False, False):
             older = self._can.adaptive is not False and self._can.budget is not False
             self._can = self._can.model_copy(update={"adaptive": False, **({} if older else {"budget": False})})
             return True
-        if feature in self._refused or (feature == SCHEMA and request.schema_ is None):
+        if feature in self._refused or (feature in (SCHEMA, "tool_choice") and request.schema_ is None):
             return False
         self._refused |= {"output_config" if feature == "effort" else feature}
         return True

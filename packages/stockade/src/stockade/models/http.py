@@ -263,20 +263,21 @@ _NO_MODEL = re.compile(r"model_not_found|\bmodel\b.{0,120}\bnot found|does not h
                        r"is not a valid model id", re.IGNORECASE)  # fmt: skip
 _NO_SYSTEM = re.compile(r"system role (?:is )?not supported|no system role|'?system'? role is not allowed|"
                         r"conversation roles must alternate|only user(?:,| and) assistant", re.IGNORECASE)  # fmt: skip
-# llama.cpp (two), vLLM's xgrammar and outlines, OpenAI and Ollama.
+# llama.cpp (two), vLLM's xgrammar and outlines, Anthropic, OpenAI and Ollama.
 _NO_SCHEMA = re.compile(r"failed to (?:parse|compile|load|build) (?:the )?(?:json )?(?:grammar|schema)|"
-                        r"json schema conversion failed|grammar (?:error|is not|is too)|"
+                        r"json schema conversion failed|output_config\.format|structured outputs?\b|"
+                        r"grammar (?:error|is not|is too)|"
                         r"(?:invalid|unsupported|unrecogni[sz]ed) (?:json )?schema(?! for function)",
                         re.IGNORECASE)  # fmt: skip
 _REFUSED = re.compile(r"unsupported|not supported|unknown|unrecogni[sz]ed|unexpected|deprecated|not permitted|"
-                      r"not allowed|not support\b|may only be set|must be (?:set to )?1\b|extra inputs?\b",
-                      re.IGNORECASE)  # fmt: skip
+                      r"not allowed|not support\b|may only be set|may not be enabled|must be (?:set to )?1\b|"
+                      r"extra inputs?\b", re.IGNORECASE)  # fmt: skip
 _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "presence_penalty", "typical_p",
              "frequency_penalty", "stop", "stream_options", "max_tokens", "max_completion_tokens", "cache_prompt",
              "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
              "dry_allowed_length", "max_output_tokens", "include", "reasoning_effort", "chat_template_kwargs",
              "effort", "output_config", "thinking", "reasoning_content", "reasoning", "reasoning_details",
-             "prompt_cache_key", "cache_control"}  # fmt: skip
+             "prompt_cache_key", "cache_control", "tool_choice"}  # fmt: skip
 # Anthropic (four), OpenAI (four), Gemini: thinking that came back is not what they had sent.
 _THINKING_REFUSED = re.compile(
     "|".join((
@@ -373,7 +374,8 @@ def _refused(error: dict[str, Any], said: str) -> str | None:
     names = [named] if isinstance(named, str) else []
     if _REFUSED.search(said):
         names += re.findall("[a-z_]+", said.lower())
-    return next((word for word in names if word in _OPTIONAL), None)
+    found = [word for word in names if word in _OPTIONAL]
+    return "tool_choice" if "tool_choice" in found else next(iter(found), None)  # what it clashes with can stay
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
