@@ -371,7 +371,7 @@ def _too_long(error: dict[str, Any], said: str) -> ContextExceeded | None:
 def _refused(error: dict[str, Any], said: str) -> str | None:
     """The parameter that the server does not take, when it can be left out."""
     named = error.get("param")
-    names = [named] if isinstance(named, str) else []
+    names = named.split(".") if isinstance(named, str) else []  # reasoning.effort
     if _REFUSED.search(said):
         names += re.findall("[a-z_]+", said.lower())
     found = [word for word in names if word in _OPTIONAL]
