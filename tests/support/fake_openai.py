@@ -154,6 +154,8 @@ class FakeOpenAI:
 
     async def _tell(self, stream: SocketStream, path: str) -> None:
         body = self.routes.get(path)
+        if callable(body):
+            body = body()
         if body is not None:
             pass
         elif path == "/v1/models":

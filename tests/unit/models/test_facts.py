@@ -34,10 +34,12 @@ async def window_of(dialect: Dialect, routes: Mapping[str, object]) -> tuple[int
         ({"/api/show": {**SHOWN, "parameters": 'stop "x"\nnum_ctx                        16384\n'}}, 16384, ""),
         ({"/api/show": SHOWN, "/api/ps": {"models": [{"name": "m:latest", "context_length": 8192}]}}, 8192,
          "OLLAMA_CONTEXT_LENGTH"),
-        ({"/api/show": SHOWN, "/api/ps": {"models": [{"name": "other", "context_length": 1}]}}, 4096, "4096"),
+        ({"/api/show": SHOWN, "/api/ps": {"models": [{"name": "other", "context_length": 1}]},
+          "/api/generate": {}}, 4096, "4096"),
         ({"/api/show": {"model_info": {"bert.context_length": 512}}}, 512, ""),
         ({"/api/show": {"model_info": None, "parameters": 7}, "/api/ps": {"models": {}}}, 4096, ""),
-        ({"/api/show": {"model_info": {"x.context_length": "40960"}}, "/api/ps": {"models": [None, 3]}}, 4096, ""),
+        ({"/api/show": {"model_info": {"x.context_length": "40960"}}, "/api/ps": {"models": [None, 3]},
+          "/api/generate": {}}, 4096, "ollama loads m"),
         ({}, None, ""),
     ],
 )  # fmt: skip
@@ -46,6 +48,40 @@ async def test_ollama(routes: dict[str, object], window: int | None, said: str) 
     assert found == window
     assert said in heard
     assert bool(heard) is bool(said)
+
+
+async def test_ollama_is_asked_to_load_the_model_before_it_is_asked_for_its_window() -> None:
+    """Its default depends on the memory of the graphics card: nobody but itself knows it."""
+    loaded: list[object] = []
+
+    def load() -> object:
+        loaded.append({"name": "m", "context_length": 32768})
+        return {"model": "m", "response": "", "done": True, "done_reason": "load"}
+
+    routes: dict[str, object] = {"/api/show": SHOWN, "/api/ps": lambda: {"models": loaded}, "/api/generate": load}
+    assert await window_of(Dialect(server="ollama"), routes) == (32768, "ollama loads m")
+    assert await window_of(Dialect(server="ollama"), routes) == (32768, "")
+    assert len(loaded) == 1
+
+
+@pytest.mark.parametrize(
+    "about", [{**SHOWN, "parameters": "num_ctx 16384"}, {**SHOWN, "remote_host": "https://ollama.com:443"}]
+)
+async def test_ollama_is_not_asked_to_load_what_has_a_window_already(about: dict[str, object]) -> None:
+    def load() -> object:
+        raise AssertionError("it was loaded")
+
+    routes: dict[str, object] = {"/api/show": about, "/api/ps": {"models": []}, "/api/generate": load}
+    window = 40960 if "remote_host" in about else 16384
+    assert await window_of(Dialect(server="ollama"), routes) == (window, "")
+
+
+async def test_a_model_that_ollama_cannot_load_has_the_least_window() -> None:
+    """Why it cannot, its first question says."""
+    routes: dict[str, object] = {"/api/show": SHOWN, "/api/ps": {"models": []}, "/api/generate": None}
+    found, heard = await window_of(Dialect(server="ollama"), routes)
+    assert found == OLLAMA_DEFAULT_WINDOW
+    assert heard.startswith("ollama loads m ollama gives m a window of 4096")
 
 
 @pytest.mark.parametrize(

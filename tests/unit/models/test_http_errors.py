@@ -130,7 +130,7 @@ def test_errors(status: int, body: object, kind: type[ModelFailed], said: str) -
                      " instead.", param="max_tokens", code="unsupported_parameter"), "max_tokens"),
         (400, openai("Unsupported value: 'temperature' does not support 0.4 with this model.", param="temperature",
                      code="unsupported_value"), "temperature"),
-        (400, openai("Unsupported value: 'minimal' is not supported with the 'gpt-5.1' model.", param="reasoning.effort",
+        (400, openai("Unsupported value: 'minimal' is not supported with this model.", param="reasoning.effort",
                      code="unsupported_value"), "reasoning"),
         (400, openai("Unrecognized request argument supplied: top_k"), "top_k"),
         (400, openai("`temperature` is deprecated for this model."), "temperature"),

@@ -114,26 +114,40 @@ async def _from_lm_studio(transport: Transport, root: str, model: str, facts: Fa
 async def _from_ollama(transport: Transport, root: str, model: str, facts: Facts) -> None:
     """Ollama cuts what is longer than its window without a word, and its window is not the model's.
 
-    In this order: what it has the model loaded with now, what the model file asks for, what it does by default.
+    In this order: what it has the model loaded with now, what the model file asks for, what it does by default. That
+    depends on the graphics memory (https://docs.ollama.com/context-length), so a model that is not loaded is loaded
+    first, as it has to be for the first question. One of their cloud has all of its window.
     """
     about = await transport.tell(f"{root}/api/show", json.dumps({"model": model}).encode())
     metadata = as_dict(about.get("model_info"))
     lengths = (as_count(value) for name, value in metadata.items() if name.endswith(".context_length"))
     trained = next(filter(None, lengths), 0)
-    running = _rows(await transport.tell(f"{root}/api/ps"), "models")
-    loaded = (row.get("context_length") for row in running if row.get("name") in (model, f"{model}:latest"))
+    facts.elsewhere = bool(about.get("remote_host"))
     requested = _NUM_CTX.search(as_text(about.get("parameters")))
+    loaded, tells = await _loaded_window(transport, root, model)
+    if about and tells and not (loaded or requested or facts.elsewhere):
+        transport.progress(f"ollama loads {model}", 0, 0)
+        question = json.dumps({"model": model, "stream": False}).encode()  # without a prompt it only loads
+        await transport.tell(f"{root}/api/generate", question, patient=True)
+        loaded, _ = await _loaded_window(transport, root, model)
     if about:
-        default = min(OLLAMA_DEFAULT_WINDOW, trained or OLLAMA_DEFAULT_WINDOW)
-        facts.tell("context_window", default, "Ollama's own default")
+        default = trained if facts.elsewhere else min(OLLAMA_DEFAULT_WINDOW, trained or OLLAMA_DEFAULT_WINDOW)
+        facts.tell("context_window", default, "Ollama's /api/show" if facts.elsewhere else "Ollama's own default")
     facts.tell("context_window", int(requested[1]) if requested else 0, "num_ctx in Ollama's /api/show")
-    facts.tell("context_window", next(filter(None, map(as_count, loaded)), 0), "Ollama's /api/ps")
+    facts.tell("context_window", loaded, "Ollama's /api/ps")
     size = parse_size_label(as_text(as_dict(about.get("details")).get("parameter_size")))
     facts.tell("parameters", as_count(metadata.get("general.parameter_count")) or size, "Ollama's /api/show")
     capabilities = about.get("capabilities")
     facts.see("vision" in capabilities if isinstance(capabilities, list) else None, "Ollama's /api/show")
     facts.advise("ollama", model, trained, "OLLAMA_CONTEXT_LENGTH=N ollama serve")
-    facts.elsewhere = bool(about.get("remote_host"))
+
+
+async def _loaded_window(transport: Transport, root: str, model: str) -> tuple[int, bool]:
+    """The window that Ollama has the model loaded with, 0 where it is not; whether it tells such things."""
+    running = await transport.tell(f"{root}/api/ps")
+    rows = _rows(running, "models")
+    windows = (as_count(row.get("context_length")) for row in rows if row.get("name") in (model, f"{model}:latest"))
+    return next(filter(None, windows), 0), isinstance(running.get("models"), list)
 
 
 def _rows(listing: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
