@@ -124,6 +124,24 @@ def test_by_itself(
     flags: tuple[str, ...],
 ) -> None:  # fmt: skip
     """As users wrap it: what it needs its preset says, and the key is in their environment."""
+    _works_by_itself(project, internet, command, model, steps, flags)
+
+
+def test_claude_code_with_the_token_of_a_subscription(
+    project: Stage, internet: Internet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `claude setup-token` gives, in place of a key."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    monkeypatch.setenv("CLAUDE_CODE_OAUTH_TOKEN", VALUE)
+    _works_by_itself(project, internet, ("claude",), "claude-opus-4-8", (READ, EDIT, WRITE, BASH), ())
+    sent = [{name.lower(): value for name, value in headers.items()} for headers, body in internet.asked if body]
+    assert {one.get("authorization") for one in sent} == {f"Bearer {VALUE}"}
+
+
+def _works_by_itself(
+    project: Stage, internet: Internet, command: tuple[str, ...], model: str, steps: tuple[Step, ...],
+    flags: tuple[str, ...],
+) -> None:  # fmt: skip
     before = project.tree()
     internet.steps = steps
     if not steps:
