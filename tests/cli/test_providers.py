@@ -180,3 +180,19 @@ async def test_a_cost_that_nobody_knows_cannot_be_bounded(stage: Stage, monkeypa
     ended = await anyio.to_thread.run_sync(stage.call, "run", "x", "--model", "openai/m", "--max-cost", "1")
     assert ended.status == 2
     assert "--max-cost cannot be kept: nobody says what openai/m costs" in ended.err
+
+
+async def test_what_ollama_hands_to_its_cloud_costs_something(stage: Stage) -> None:
+    """Nobody says how much but the user, in a table of their own."""
+    routes = {"/api/show": {"remote_host": "https://ollama.com:443", "model_info": {"x.context_length": 100_000}}}
+    server = FakeOpenAI(models=[{"id": "m"}], routes=routes, otherwise=lambda: says(say("finish", answer="x")))
+    async with running(stage, server, "OLLAMA_HOST", versioned=False) as run:
+        assert (await run("ollama/m")).status == 0
+        ended = await run("ollama/m", "--max-cost", "1")
+        assert ended.status == 2
+        assert "--max-cost cannot be kept: nobody says what ollama/m costs" in ended.err
+        own = stage.home / ".config" / "stockade" / "prices.toml"
+        own.parent.mkdir(parents=True, exist_ok=True)
+        own.write_text('"ollama/m" = { input = 1, output = 2 }\n')
+        ended = await run("ollama/m", "--max-cost", "1", "--json")
+    assert (ended.status, ended.result["usage"]["cost"] > 0) == (0, True), ended.err

@@ -262,7 +262,8 @@ async def test_parameters_are_told_by_the_server_or_unknown(
 
 async def test_a_model_of_ollamas_cloud_is_not_on_this_machine() -> None:
     routes = {"/api/show": {"remote_host": "https://ollama.com:443"}}
-    assert not (await learned(Dialect(server="ollama"), [{"id": "m"}], routes)).local
+    found = await learned(Dialect(server="ollama"), [{"id": "m"}], routes)
+    assert (found.local, found.priced) == (False, False)
     assert (await learned(Dialect(server="ollama"), [{"id": "m"}], {"/api/show": {}})).local
 
 

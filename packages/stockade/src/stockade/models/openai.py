@@ -14,7 +14,7 @@ from stockade.core.ports import OnText
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.completion import PRESERVED, CompletionBuilder, SchemaGrammars
 from stockade.models.openai_request import Dialect, PayloadCache, completion_body
-from stockade.models.pricing import FREE, Price
+from stockade.models.pricing import FREE, Price, price_of
 from stockade.models.providers import bearer, is_near, is_own
 from stockade.models.replies import NotSupported, as_count, as_dict, as_text, parse_size_label
 from stockade.models.settings import ModelContext, OnProgress, silent
@@ -231,8 +231,11 @@ class OpenAIModel(ServedModel):
 
     def _take(self, facts: Facts) -> None:
         sources = {**self._info.sources, **facts.sources}
-        local = self._info.local and not facts.elsewhere
-        self._info = self._info.model_copy(update={**facts.told, "sources": sources, "local": local})
+        told: dict[str, Any] = {**facts.told, "sources": sources}
+        if facts.elsewhere:
+            self._price = price_of(f"{self._info.provider}/{self._model}")
+            told |= {"local": False, "priced": self._price is not None}
+        self._info = self._info.model_copy(update=told)
         if facts.advice:
             self._on_progress(facts.advice, 0, 0)
         self._dialect = self._dialect.model_copy(update={"refused": self._dialect.refused | facts.lacks})

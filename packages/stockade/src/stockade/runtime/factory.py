@@ -178,6 +178,7 @@ class _Build:
             unsure, profile = check_sees(images, info, name), profile_of(info)
             plan = replace(plan, actions=profile.offered(plan.actions, (*bot.tools, *spec.tool)))
             budget = make_budget(spec, bot.budget or profile.budget(attended=self.attended))
+            check_priced(budget, info, name)  # of what a server here hands to another one, that alone tells it
             started = _first_event(spec, bot, plan, budget, info, pick_protocol(spec.answers, info))
             names = {"run_id": run_id, "task": task, "images": images, "model": name, "sandbox": sandbox.backend}
             started = started.model_copy(update=names)
