@@ -234,7 +234,7 @@ async def test_a_user_chooses_on_a_terminal_and_decides_on_its_changes(stage: St
                 for answer in ("3 lines", "4 lines"):  # they begin at once: either is the first
                     screen.until("Which candidate shall be taken?", f"1 file changed: {answer}")
                 screen.type("7\r")
-                screen.until("Which candidate shall be taken?")
+                screen.until("There is no candidate 7 to take.", "Which candidate shall be taken?")
                 screen.type("2\r")
                 screen.until("Apply to")
                 screen.type("y\r")

@@ -176,9 +176,11 @@ class BestOf(Bot):
         lines = "\n".join(one.words() for one in self._candidates)
         look = f"stockade diff {self._candidates[0].run_id} shows what the first has changed."
         question = f"Which candidate shall be taken?\n\n{lines}\n\n{look}\n{', '.join(done)}, or an empty line for none"
-        while reply := ((await asker.ask(question)) or "").strip():
+        asked = question
+        while reply := ((await asker.ask(asked)) or "").strip():
             if reply in done:
                 return done[reply]
+            asked = f"There is no candidate {one_line(reply, 40)} to take.\n\n{question}"
         return None
 
     def _nobody(self, ctx: RunContext) -> Ending:
