@@ -13,6 +13,7 @@ from stockade.testing import say
 from tests.cli.conftest import Ended, Stage
 from tests.support import fake_anthropic as theirs
 from tests.support.fake_openai import FakeOpenAI, Reply, fails, piece, says
+from tests.support.fake_reasoning import Claude
 
 pytestmark = pytest.mark.anyio
 Run = Callable[..., Coroutine[Any, Any, Ended]]
@@ -51,6 +52,20 @@ async def test_anthropic_from_the_trial_to_the_result(stage: Stage) -> None:
         last = server.questions[3].body["messages"]  # two trials, the first turn, and this
     assert last[-1]["content"][0]["type"] == "tool_result"
     assert "3" in last[-1]["content"][0]["content"]
+
+
+async def test_what_claude_says_between_calls_is_shown_though_it_comes_as_thinking(stage: Stage) -> None:
+    claude = Claude(types=("adaptive",))
+    turns = [
+        claude.turn("I count the lines.", calls=[("shell", {"command": "wc -l < data.csv"})]),
+        claude.turn("", calls=[("finish", {"answer": "3 lines"})]),
+    ]
+    async with running(stage, claude.server(turns), "ANTHROPIC_BASE_URL", versioned=False) as run:
+        ended = await run("anthropic/claude-x", "-o", "answers=native", "-o", "effort=low")
+    assert (ended.status, ended.out) == (0, "3 lines\n"), ended.err
+    assert "I count the lines.\n" in ended.err
+    exported = await anyio.to_thread.run_sync(stage.call, "runs", "export", "last")
+    assert "> I count the lines.\n" in exported.out
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,7 @@ async def test_a_schema_is_no_call_while_it_thinks() -> None:
 
 
 ALL = ("low", "medium", "high", "xhigh", "max")
+SHOWN, PLAIN = {"type": "adaptive", "display": "summarized"}, {"type": "adaptive"}
 
 
 @pytest.mark.parametrize(
@@ -148,11 +149,16 @@ ALL = ("low", "medium", "high", "xhigh", "max")
         ("none", Abilities(off=True), {"max_tokens": 8192, "thinking": {"type": "disabled"}}),
         ("none", Abilities(off=False, levels=ALL), {"max_tokens": 8192, "output_config": {"effort": "low"}}),
         ("minimal", Abilities(adaptive=True, levels=ALL),
-         {"max_tokens": 32_768, "thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}),
+         {"max_tokens": 32_768, "thinking": SHOWN, "output_config": {"effort": "low"}}),
         ("xhigh", Abilities(adaptive=True, levels=("low", "high", "max")),
-         {"max_tokens": 32_768, "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}),
+         {"max_tokens": 32_768, "thinking": SHOWN, "output_config": {"effort": "high"}}),
         ("low", Abilities(adaptive=True, levels=("high", "max"), max_tokens=9000),
-         {"max_tokens": 9000, "thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}),
+         {"max_tokens": 9000, "thinking": SHOWN, "output_config": {"effort": "high"}}),
+        ("low", Abilities(), {"max_tokens": 32_768, "thinking": PLAIN, "output_config": {"effort": "low"}}),
+        (None, Abilities(adaptive=True, off=False, max_tokens=64_000), {"max_tokens": 32_768, "thinking": SHOWN}),
+        (None, Abilities(adaptive=True, off=False, shown=False), {"max_tokens": 8192, "thinking": PLAIN}),
+        ("none", Abilities(adaptive=True, off=False, levels=ALL),
+         {"max_tokens": 8192, "thinking": SHOWN, "output_config": {"effort": "low"}}),
         ("max", Abilities(adaptive=False, budget=True, levels=(), max_tokens=16_000),
          {"max_tokens": 16_000, "thinking": {"type": "enabled", "budget_tokens": 14_976}}),
         ("high", Abilities(adaptive=False, budget=False, levels=()), {"max_tokens": 32_768}),
@@ -160,6 +166,23 @@ ALL = ("low", "medium", "high", "xhigh", "max")
 )  # fmt: skip
 def test_how_much_claude_shall_think(effort: Effort | None, can: Abilities, fields: dict[str, Any]) -> None:
     assert thinking(ModelRequest(messages=START, sampling=Sampling(effort=effort)), can) == fields
+
+
+async def test_a_summary_that_is_refused_is_left_out_and_the_thinking_stays() -> None:
+    refusal = fails(400, "thinking.adaptive.display: Extra inputs are not permitted", type="invalid_request_error")
+    theirs = Claude()
+    server = theirs.server([refusal, theirs.turn("a", calls=[LS]), theirs.turn("b", calls=[LS])])
+    await conversation(claude(server), 2)
+    assert [body["thinking"] for body in bodies(server)] == [SHOWN, PLAIN, PLAIN]
+
+
+async def test_what_a_provider_tells_of_the_thinking_is_for_people_and_is_not_sent_as_words() -> None:
+    theirs = Claude()
+    server = theirs.server([theirs.turn("I look first.", calls=[LS]), theirs.turn("c", text="Then.", calls=[LS])])
+    first, second = (NativeAnswers().read(answer, TOOLS) for answer in await conversation(claude(server), 2))
+    assert (first.thought, first.summary, first.shown) == (None, "I look first.", "I look first.")
+    assert (second.thought, second.summary, second.shown) == ("Then.", None, "Then.")
+    assert NativeAnswers().write(first).content == ""
 
 
 @pytest.mark.parametrize(

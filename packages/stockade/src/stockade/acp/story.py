@@ -138,8 +138,8 @@ class Story:
         return UsageUpdate(session_update="usage_update", used=used, size=self._window, cost=cost)
 
     def _said(self, answer: Answer) -> Iterator[Update]:
-        thought, thoughts = answer.thought, answer.thoughts
-        if self._streamed and thought and not answer.spoken:
+        thought, thoughts = answer.shown, answer.thoughts
+        if self._streamed and answer.thought and not answer.spoken:
             yield update_agent_message_text("\n\n")
         elif thought and not answer.spoken:
             yield update_agent_thought_text(f"{thought}\n\n")

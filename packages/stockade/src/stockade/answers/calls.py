@@ -107,7 +107,9 @@ def native_answer(answer: ModelAnswer, text: str, tools: Sequence[Offered]) -> A
     """The answer of a model that made real calls, whatever the protocol; None where there are none."""
     if not answer.tool_calls:
         return None
-    return Answer(thought=short_thought(text), steps=native_steps(answer, tools))
+    thought, told = short_thought(text), answer.reasoning.told if answer.reasoning else ""
+    summary = None if thought else short_thought(told)
+    return Answer(thought=thought, summary=summary, steps=native_steps(answer, tools))
 
 
 def salvaged(text: str, tools: Sequence[Offered]) -> tuple[str, Action] | None:

@@ -218,7 +218,7 @@ def log_of(events: Iterable[RunEvent]) -> Iterable[Exchange]:
             case RunStarted(task=str() as task) | RunResumed(task=str() as task):
                 yield Exchange(turn=0, who="user", text=task)
             case AnswerUnderstood():
-                yield Exchange(turn=event.turn, who="model", text=event.answer.thought or "")
+                yield Exchange(turn=event.turn, who="model", text=event.answer.shown)
                 for step in event.answer.steps:
                     if isinstance(step.action, Finish):
                         yield Exchange(turn=event.turn, who="model", action=step.action)

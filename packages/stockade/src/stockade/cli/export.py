@@ -158,8 +158,8 @@ def _step(event: RunEvent) -> Iterator[str]:
     match event:
         case AnswerUnderstood():
             yield f"### Turn {event.turn}\n"
-            if event.answer.thought:
-                yield f"> {_plain(event.answer.thought)}\n"
+            if event.answer.shown:
+                yield f"> {_plain(event.answer.shown)}\n"
             if isinstance(event.answer.steps[0].action, Finish):
                 yield "The bot says that it is done.\n"
         case AnswerUnreadable():

@@ -126,13 +126,20 @@ class Thoughts(Data):
 class Answer(Data):
     """A model's answer as it was understood: at least one step. `thoughts` where the protocol asks for them.
 
-    `spoken`: plain words without a call, read as a `finish` with these words.
+    `spoken`: plain words without a call, read as a `finish` with these words. `summary`: where it said nothing beside
+    its actions, what its provider tells of its thinking, for people alone.
     """
 
     thought: str | None = None
+    summary: str | None = None
     spoken: bool = False
     thoughts: Thoughts | None = None
     steps: tuple[Step, ...] = Field(min_length=1)
+
+    @property
+    def shown(self) -> str:
+        """What people see beside its actions."""
+        return self.thought or self.summary or ""
 
 
 class FileContent(Data):

@@ -39,6 +39,13 @@ class Reasoning(Data):
     items: tuple[dict[str, Any], ...]
     changed: bool = False
 
+    @property
+    def told(self) -> str:
+        """What of it is for people: Anthropic's summaries, of thinking and of what was said between calls."""
+        blocks = self.items if self.form == "anthropic" else ()
+        texts = (block.get("thinking") for block in blocks if block.get("type") == "thinking")
+        return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
+
 
 class Message(Data):
     """One message. `tool_calls` and `tool_call_id` only where the answer protocol is native tool calls; `images` only

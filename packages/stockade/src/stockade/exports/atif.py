@@ -152,8 +152,8 @@ class _Steps:
 
     def _understood(self, event: AnswerUnderstood, turn: dict[str, Any], first: int = 0) -> None:
         turn["tool_calls"] = [_call(event.turn, number, step) for number, step in enumerate(event.answer.steps, first)]
-        if event.answer.thought:
-            turn["reasoning_content"] = event.answer.thought
+        if event.answer.shown:
+            turn["reasoning_content"] = event.answer.shown
 
     def _observed(self, turn: dict[str, Any], call: str, observation: Observation) -> None:
         results = turn.setdefault("observation", {"results": []})["results"]

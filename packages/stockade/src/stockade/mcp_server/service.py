@@ -291,8 +291,8 @@ def _told(event: RunEvent) -> str:
     match event:
         case RunStarted():
             return f"task: {clip(event.task, MAX_STEP_TEXT)}\nbot {event.bot}, model {event.model}"
-        case AnswerUnderstood(answer=answer) if answer.thought:
-            return f"[turn {event.turn}] {clip(answer.thought, MAX_STEP_TEXT)}"
+        case AnswerUnderstood(answer=answer) if answer.shown:
+            return f"[turn {event.turn}] {clip(answer.shown, MAX_STEP_TEXT)}"
         case ActionStarted(action=step):
             return f"[turn {event.turn}] {clip(step.action.model_dump_json(exclude_none=True), MAX_STEP_TEXT)}"
         case ActionFinished(observation=observation):

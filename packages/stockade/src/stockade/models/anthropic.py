@@ -39,8 +39,11 @@ _NOTHING = "(nothing)"
 
 
 class Abilities(Data):
-    """What Anthropic tells of a model's thinking; None where it was not asked, or did not say."""
+    """What Anthropic tells of a model's thinking; None where it was not asked, or did not say. `shown`: False where it
+    was seen to refuse a summary of it.
+    """
 
+    shown: bool | None = None
     adaptive: bool | None = None
     budget: bool | None = None
     off: bool | None = None
@@ -69,17 +72,23 @@ def thinking(request: ModelRequest, can: Abilities) -> dict[str, Any]:
     effort, asked = request.sampling.effort, request.sampling.max_tokens
     most = min(LONG_TOKENS, can.max_tokens or LONG_TOKENS)
     bound = asked or (most if can.max_tokens else DEFAULT_MAX_TOKENS)
+    # What is said between calls may come as a summary in a block of thinking: without asking it is an empty one.
+    adaptive = {
+        "thinking": {"type": "adaptive"}
+        | ({"display": "summarized"} if can.adaptive and can.shown is not False else {})
+    }
+    always = adaptive if can.adaptive and can.off is False else {}
     if effort is None:
-        return {"max_tokens": bound}
+        return {"max_tokens": bound, **always}
     if effort == "none":
         level = _level("low", can.levels) if can.off is False else None
-        off = {} if can.off is False else {"thinking": {"type": "disabled"}}
+        off = always if can.off is False else {"thinking": {"type": "disabled"}}
         return {"max_tokens": bound, **off, **({"output_config": {"effort": level}} if level else {})}
     fields: dict[str, Any] = {"max_tokens": asked or most}
     if level := _level(effort, can.levels):
         fields["output_config"] = {"effort": level}
     if can.adaptive is not False:
-        return {"thinking": {"type": "adaptive"}, **fields}
+        return {**adaptive, **fields}
     budget = min(_BUDGETS[effort], fields["max_tokens"] - 1024)
     if can.budget is False or budget < 1024 or not _begins_with_thinking(request.messages):
         return fields
@@ -404,6 +413,9 @@ class AnthropicModel(ServedModel):
 
     def _without(self, feature: str, request: ModelRequest) -> bool:
         """Whether there is another way to ask, without `feature`."""
+        if feature == "display":
+            self._can = self._can.model_copy(update={"shown": False})
+            return True
         if feature == "thinking" and request.sampling.effort == "none" and self._can.off is not False:
             self._can = self._can.model_copy(update={"off": False})
             return True

@@ -277,7 +277,8 @@ _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed",
              "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
              "dry_allowed_length", "max_output_tokens", "include", "reasoning_effort", "chat_template_kwargs",
              "effort", "output_config", "thinking", "reasoning_content", "reasoning", "reasoning_details",
-             "prompt_cache_key", "cache_control", "tool_choice"}  # fmt: skip
+             "prompt_cache_key", "cache_control", "tool_choice",
+             "display"}  # fmt: skip
 # Anthropic (four), OpenAI (four), Gemini: thinking that came back is not what they had sent.
 _THINKING_REFUSED = re.compile(
     "|".join((
@@ -375,7 +376,8 @@ def _refused(error: dict[str, Any], said: str) -> str | None:
     if _REFUSED.search(said):
         names += re.findall("[a-z_]+", said.lower())
     found = [word for word in names if word in _OPTIONAL]
-    return "tool_choice" if "tool_choice" in found else next(iter(found), None)  # what it clashes with can stay
+    lesser = (word for word in ("tool_choice", "display") if word in found)  # thinking, which is named too, can stay
+    return next(lesser, None) or next(iter(found), None)
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:

@@ -363,8 +363,8 @@ class Renderer:
     def _thought(self, event: AnswerUnderstood) -> None:
         if event.answer.thoughts is not None:
             self._line(drawn(event.answer.thoughts, self._name, whole=self._whole))
-        elif event.answer.thought and event.answer.thought.strip():
-            self._line(coloured([(event.answer.thought.strip(), _THOUGHT)], whole=self._whole))
+        elif words := event.answer.shown.strip():
+            self._line(coloured([(words, _THOUGHT)], whole=self._whole))
         if isinstance(event.answer.steps[0].action, Finish):
             self.status.begin("checking") if self._check else self.status.end()
 

@@ -206,8 +206,8 @@ function shownAs(view, event) {
     return null;
   }
   if (type === "answer_understood") {
-    const { thought, thoughts, steps, spoken } = event.answer;
-    const text = [thought, thoughts?.text, thoughts?.speak].filter(Boolean).join("\n");
+    const { thought, summary, thoughts, steps, spoken } = event.answer;
+    const text = [thought || summary, thoughts?.text, thoughts?.speak].filter(Boolean).join("\n");
     const last = spoken || steps.every((one) => one.action.tool === "finish");
     view.next = steps.map((one) => short(one.action)).join("; ");
     return text || last ? step(() => text && el("div", { className: "thought", textContent: text }), () => last && steps.map((one) => wanted(one.action))) : null;
