@@ -99,6 +99,25 @@ async def test_lm_studio(about: dict[str, object], window: int | None, said: str
     assert said in heard
 
 
+async def test_lm_studio_loads_the_model_before_it_is_asked_for_its_window() -> None:
+    loaded: list[bool] = []
+
+    def about() -> object:
+        window = {"state": "loaded", "loaded_context_length": 4096} if loaded else {"state": "not-loaded"}
+        return {"max_context_length": 32768, **window}
+
+    def hello() -> object:
+        loaded.append(True)
+        return {"choices": []}
+
+    routes: dict[str, object] = {"/api/v0/models/m": about, "/v1/chat/completions": hello}
+    found, heard = await window_of(Dialect(server="lm-studio"), routes)
+    assert found == 4096
+    assert heard.startswith("LM Studio loads m LM Studio gives m a window of 4096")
+    assert (await window_of(Dialect(server="lm-studio"), routes))[0] == 4096
+    assert len(loaded) == 1
+
+
 @pytest.mark.parametrize(
     ("dialect", "routes", "listed", "sees"),
     [

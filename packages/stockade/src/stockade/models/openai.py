@@ -97,11 +97,17 @@ def _from_props(props: dict[str, Any], facts: Facts) -> None:
 
 
 async def _from_lm_studio(transport: Transport, root: str, model: str, facts: Facts) -> None:
-    """What it was loaded with; the rest of a longer prompt is cut from the middle without a word.
+    """What it was loaded with; the rest of a longer prompt is cut from the middle without a word. What is not loaded is
+    loaded by a first question, as it would be by the run's, with a window that nobody knows before.
 
     The size is its `params_string`, as "7B": https://lmstudio.ai/docs/developer/rest/list.
     """
     about = await transport.tell(f"{root}/api/v0/models/{model}")
+    if about.get("state") == "not-loaded":
+        transport.progress(f"LM Studio loads {model}", 0, 0)
+        hello = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        await transport.tell(f"{transport.url}/chat/completions", json.dumps(hello).encode(), patient=True)
+        about = await transport.tell(f"{root}/api/v0/models/{model}")
     facts.tell("context_window", as_count(about.get("loaded_context_length")), "LM Studio's /api/v0/models")
     kind = as_text(about.get("type"))
     facts.see(kind == "vlm" if kind else None, "LM Studio's /api/v0/models")
