@@ -5,6 +5,7 @@ Not part of the ordinary run (`make test-model`): the wheel that holds the progr
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -86,18 +87,20 @@ class TestStockServer(WindowConformance):
 
 @contextlib.contextmanager
 def by_hand(program: Path, model: Path, *flags: str) -> Iterator[str]:
-    """The address of a server that somebody else started, once it is ready."""
+    """The address of a server that somebody else started, once it is ready. `model`: a file, or a folder of several."""
     port = free_port()
-    argv = [str(program), "--model", str(model), "--ctx-size", "2048", "--threads", "2", "--parallel", "1",
+    which = "--models-dir" if model.is_dir() else "--model"
+    argv = [str(program), which, str(model), "--ctx-size", "2048", "--threads", "2", "--parallel", "1",
             "--host", "127.0.0.1", "--port", str(port), "--no-warmup", "--jinja", *flags]  # fmt: skip
     log = os.memfd_create("log")
     # Spinning threads cost most of the speed on a machine that does much else.
-    process = subprocess.Popen(argv, stdout=log, stderr=log, env={**os.environ, "GOMP_SPINCOUNT": "1000"})
+    environment = {**os.environ, "GOMP_SPINCOUNT": "1000"}
+    process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment, start_new_session=True)
     try:
         anyio.run(_ready, f"http://127.0.0.1:{port}", process)
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         os.close(log)
 
@@ -166,6 +169,27 @@ async def test_what_the_model_does_is_seen(smollm2: Path, llama_server: Path) ->
     async with started(smollm2, llama_server) as model:
         verdict = await tried(model)
     assert (verdict.native_tools, verdict.enforces_schema) == (False, True)
+
+
+def test_one_with_several_models_loads_the_one_that_is_named(smollm2: Path, llama_server: Path, tmp_path: Path) -> None:
+    """And is asked for that one's size, window and tokens."""
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.gguf").symlink_to(smollm2)
+    heard: list[str] = []
+
+    async def ask(url: str) -> None:
+        def on_progress(text: str, _done: int, _total: int) -> None:
+            heard.append(text)
+
+        dialect = Dialect(llama_cpp=True)
+        async with OpenAIModel(f"{url}/v1", "second", dialect=dialect, on_progress=on_progress) as model:
+            assert (model.info.context_window, model.info.small) == (2048, True)
+            counted = await model.count(question())
+            assert counted == (await model.ask(question())).usage.prompt_tokens
+
+    with by_hand(llama_server, tmp_path) as url:
+        anyio.run(ask, url)
+    assert heard == ["llama-server loads second"]
 
 
 CONVERSATION = (

@@ -118,6 +118,28 @@ async def test_lm_studio_loads_the_model_before_it_is_asked_for_its_window() -> 
     assert len(loaded) == 1
 
 
+async def test_a_llama_server_with_several_models_is_asked_for_the_one() -> None:
+    """It loads a model when it is asked for that one's /props, and lists its size from then on."""
+    listed: list[dict[str, Any]] = [{"id": "other"}, {"id": "a/m:q4", "status": {"value": "unloaded"}}]
+    heard: list[str] = []
+
+    def load() -> object:
+        listed[1] |= {"status": {"value": "loaded"}, "meta": {"n_params": 1_500_000_000}}
+        return {"default_generation_settings": {"n_ctx": 2048}, "chat_template_caps": {"supports_tool_calls": False}}
+
+    routes: dict[str, object] = {
+        "/props": {"role": "router", "default_generation_settings": {"n_ctx": 0}}, "/props?model=a%2Fm%3Aq4": load,
+        "/v1/models": lambda: {"data": listed},
+    }  # fmt: skip
+    async with FakeOpenAI(routes=routes) as server:
+        for _ in range(2):
+            on_progress = lambda text, *_: heard.append(text)  # noqa: E731
+            dialect = Dialect(llama_cpp=True)
+            async with OpenAIModel(server.base_url, "a/m:q4", dialect=dialect, on_progress=on_progress) as model:
+                assert (model.info.context_window, model.info.small) == (2048, True)
+    assert heard == ["llama-server loads a/m:q4"]
+
+
 @pytest.mark.parametrize(
     ("dialect", "routes", "listed", "sees"),
     [

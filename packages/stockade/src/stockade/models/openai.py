@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
@@ -65,9 +66,14 @@ class Facts:
 async def learn(transport: Transport, dialect: Dialect, model: str, query: str = "") -> Facts:
     """Asked on entering. Raises ModelUnavailable where asking the model would be in vain."""
     facts, root, listing = Facts(), transport.url.removesuffix("/v1"), "the server's /v1/models"
-    rows = _rows(await transport.tell(f"{transport.url}/models{query}"), "data")
-    # Where the server has one only, that one, whatever its name is.
-    row = next((row for row in rows if row.get("id") == model), rows[0] if len(rows) == 1 else {})
+    row = await _row(transport, model, query)
+    if dialect.llama_cpp:
+        facts.props = await transport.tell(f"{root}/props")
+        if facts.props.get("role") == "router":  # it has several models, and knows of each what it has loaded
+            if as_dict(row.get("status")).get("value") != "loaded":
+                transport.progress(f"llama-server loads {model}", 0, 0)
+            facts.props = await transport.tell(f"{root}/props?model={quote(model, safe='')}", patient=True)
+            row = await _row(transport, model, query)
     meta = as_dict(row.get("meta"))
     windows = (row.get("max_model_len"), row.get("context_window"), meta.get("n_ctx"), meta.get("n_ctx_train"))
     facts.tell("context_window", next(filter(None, map(as_count, windows)), 0), listing)
@@ -76,7 +82,7 @@ async def learn(transport: Transport, dialect: Dialect, model: str, query: str =
     facts.see("image" in takes if isinstance(takes, list) else None, listing)
     facts.see(as_dict(row.get("capabilities")).get("vision"), listing)
     if dialect.llama_cpp:
-        _from_props(await transport.tell(f"{root}/props"), facts)
+        _from_props(facts)
     elif dialect.server == "ollama":
         await _from_ollama(transport, root, model, facts)
     elif dialect.server == "lm-studio":
@@ -84,12 +90,18 @@ async def learn(transport: Transport, dialect: Dialect, model: str, query: str =
     return facts
 
 
-def _from_props(props: dict[str, Any], facts: Facts) -> None:
+async def _row(transport: Transport, model: str, query: str) -> dict[str, Any]:
+    """What the server lists of the model; where it has one only, of that one, whatever its name is."""
+    rows = _rows(await transport.tell(f"{transport.url}/models{query}"), "data")
+    return next((row for row in rows if row.get("id") == model), rows[0] if len(rows) == 1 else {})
+
+
+def _from_props(facts: Facts) -> None:
     """llama.cpp: the window of one slot, and what its template can do."""
+    props = facts.props
     window = as_count(as_dict(props.get("default_generation_settings")).get("n_ctx"))
     facts.tell("context_window", window, "the server's /props")
     facts.see(as_dict(props.get("modalities")).get("vision"), "the server's /props")
-    facts.props = props
     caps = as_dict(props.get("chat_template_caps"))
     can = {"system": caps.get("supports_system_role")}
     can["tools"] = caps.get("supports_tool_calls", caps.get("supports_tools"))
@@ -230,7 +242,7 @@ class OpenAIModel(ServedModel):
         self._begun = False
         facts = await learn(self._transport, self._dialect, self._model, self._query)
         self._take(facts)
-        in_tokens = TokenPrompt(self._transport)
+        in_tokens = TokenPrompt(self._transport, self._model)
         if await in_tokens.ready(facts.props):
             self._in_tokens = in_tokens
             self._grammars = SchemaGrammars(self._transport, facts.props, self._model, self._slot)

@@ -143,10 +143,14 @@ _Part = tuple[str, str]
 
 
 class TokenPrompt:
-    """For one server and model. None from `ready` or `prompt`: this server, or template, cannot be served like this."""
+    """For one server and model. None from `ready` or `prompt`: this server, or template, cannot be served like this.
 
-    def __init__(self, transport: Transport) -> None:
+    The model is named where the server has several.
+    """
+
+    def __init__(self, transport: Transport, model: str) -> None:
         self._transport, self._root = transport, transport.url.removesuffix("/v1")
+        self._model = json.dumps(model)
         self._guard, self._guard_tokens = "", ""
         self._markup: re.Pattern[str] | None = None
         self._forget()
@@ -196,7 +200,7 @@ class TokenPrompt:
         messages = self._payload.adapted(request, refused)
         more = effort_fields(request.sampling.effort, "template")
         rest = f",{json.dumps(more)[1:-1]}" if more else ""
-        body = f'{{"messages":{messages}{self._tools_of(request, refused)}{rest}}}'
+        body = f'{{"model":{self._model},"messages":{messages}{self._tools_of(request, refused)}{rest}}}'
         rendered = (await self._transport.tell(f"{self._root}/apply-template", _bytes(body), patient=True)).get(
             "prompt"
         )
@@ -286,10 +290,8 @@ class TokenPrompt:
     async def _tokenised(self, texts: list[str], *, special: bool, begins: bool = False) -> list[str] | None:
         """The tokens of each text, tokenised by itself. `begins`: the first one is the beginning of a prompt."""
         content = [item for text in texts for item in (text, _BREAK)]
-        body = json.dumps(
-            {"content": content if begins else [_BREAK, *content], "add_special": begins, "parse_special": special},
-            ensure_ascii=False,
-        )
+        asked = {"content": content if begins else [_BREAK, *content], "add_special": begins, "parse_special": special}
+        body = f'{{"model":{self._model},{json.dumps(asked, ensure_ascii=False)[1:]}'
         reported = (await self._transport.tell(f"{self._root}/tokenize", _bytes(body), patient=True)).get("tokens")
         if not isinstance(reported, list) or reported.count(_BREAK) != len(texts) + (not begins):
             return None
