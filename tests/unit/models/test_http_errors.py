@@ -177,6 +177,37 @@ def test_a_busy_server_says_when() -> None:
         assert found.retry_after_s == 7.0
 
 
+QUOTA = "You exceeded your current quota, please check your plan and billing details. * Quota exceeded for metric: x"
+
+
+@pytest.mark.parametrize(
+    ("fields", "seconds"),
+    [
+        ({"message": QUOTA, "details": [
+            {"@type": "type.googleapis.com/google.rpc.Help"},
+            {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "22s"},
+        ]}, 22.0),
+        ({"message": f"{QUOTA}, limit: 5\nPlease retry in 34.5s.", "details": "none"}, 34.5),
+        ({"message": f"{QUOTA}\nPlease retry in 14h3m1s.", "details": [None, {"retryDelay": "soon"}]}, 50_581.0),
+        ({"message": "Rate limit reached for gpt-x in organization o. Please try again in 20ms. Visit"}, 0.02),
+        ({"message": "Rate limit reached. Please try again in 7m12s."}, 432.0),
+        ({"message": "Please try again in 6m0s"}, 360.0),
+        ({"message": "Please try again in a moment", "details": [{"retryDelay": "inf"}]}, None),
+        ({"message": "You sent too many requests. Try again in some seconds"}, None),
+    ],
+)  # fmt: skip
+def test_a_server_says_when_in_its_words(fields: dict[str, object], seconds: float | None) -> None:
+    """What Google says of a quota a minute others say where the money is gone; but it says when to ask again."""
+    found = error(429, [{"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", **fields}}])
+    assert isinstance(found, ModelOverloaded)
+    assert found.retry_after_s == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_a_quota_that_does_not_come_again_is_not_waited_for() -> None:
+    found = error(429, [{"error": {"code": 429, "message": QUOTA}}], {"retry-after": "7"})
+    assert type(found) is ModelUnavailable
+
+
 @pytest.mark.parametrize("body", [
     {"type": "error", "error": {"type": "invalid_request_error", "message": words}} for words in (
         "messages.1.content.0: Invalid `signature` in `thinking` block",

@@ -26,7 +26,16 @@ import httpx2
 from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.text import one_line
 from stockade.models.providers import is_own
-from stockade.models.replies import OWN_THINKING, NoSuchModel, NotSupported, Refused, as_count, as_dict, parsed
+from stockade.models.replies import (
+    OWN_THINKING,
+    NoSuchModel,
+    NotSupported,
+    Refused,
+    as_count,
+    as_dict,
+    as_text,
+    parsed,
+)
 
 KEEP_S = 4.0
 """How long a connection is kept for the next question: uvicorn and node close theirs after five seconds of silence, and
@@ -254,6 +263,11 @@ _TOO_LONG = tuple(
 )
 _HELD_BACK_CODES = {"invalid_prompt", "bio_policy", "misalignment_policy_violation"}
 _NO_MONEY = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low", re.IGNORECASE)
+# "Please retry in 34.07s", "try again in 1m2.5s", "in 20ms".
+_AGAIN_IN = re.compile(
+    r"(?:retry|try again) in (?:(?P<h>\d{1,3})h)?(?:(?P<m>\d{1,3})m(?!s))?(?:(?P<s>\d{1,9}(?:\.\d+)?)(?P<ms>m?)s)?\b",
+    re.IGNORECASE,
+)
 # A wrong key is a wrong request to Google; 403 may be about a country, or an API that is switched off.
 _NO_KEY = re.compile(r"api.?key (?:not valid|not found|expired|is invalid)|api_key_invalid", re.IGNORECASE)
 _NOT_HERE = re.compile(r"country, region|location is not supported|has not been used in project|is disabled|"
@@ -311,6 +325,10 @@ def from_status(
         return ModelUnavailable(f"{server} refused the key ({status}): {reply}", key_hint)
     if status == 403:
         return ModelUnavailable(f"{server} does not serve you ({status}): {reply}", "choose another --model")
+    later, told = retry_after(headers, time.time()), told_delay(error)
+    later = told if later is None else later
+    if status == 429 and told is not None:  # of a quota a minute Google says what others say where the money is gone
+        return ModelOverloaded(f"{server} is busy ({status}): {reply}", retry_after_s=later)
     if status == 402 or _NO_MONEY.search(f"{error.get('code')} {error.get('type')} {reply}"):
         return ModelUnavailable(f"{server} wants to be paid ({status}): {reply}", "look at the account's balance")
     if status == 404:
@@ -323,7 +341,7 @@ def from_status(
         return NotSupported(f"{server} does not take {refused} ({status}): {reply}", refused)
     if status in _PASSING or status >= 500:
         word = "is busy" if status in (429, 529) else "failed"
-        return ModelOverloaded(f"{server} {word} ({status}): {reply}", retry_after_s=retry_after(headers, time.time()))
+        return ModelOverloaded(f"{server} {word} ({status}): {reply}", retry_after_s=later)
     return Refused(f"{server} refused the request ({status}): {reply}")
 
 
@@ -395,6 +413,21 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return max(0.0, when.timestamp() - now)
     except (ValueError, OverflowError):
         return None
+
+
+def told_delay(error: Mapping[str, Any]) -> float | None:
+    """Seconds to wait, by the body: `retryDelay` of Google's details, else what the message says."""
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        with suppress(ValueError):
+            seconds = float(as_text(as_dict(detail).get("retryDelay")).removesuffix("s"))
+            if math.isfinite(seconds):
+                return max(0.0, seconds)
+    found = _AGAIN_IN.search(as_text(error.get("message"))[:20_000])
+    if found is None or not any(parts := found.group("h", "m", "s")):
+        return None
+    hours, minutes, seconds = (float(part or 0) for part in parts)
+    return hours * 3600 + minutes * 60 + seconds / (1000 if found["ms"] else 1)
 
 
 def _line(text: object) -> str:
