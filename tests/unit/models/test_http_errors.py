@@ -170,6 +170,21 @@ def test_retry_after(value: str, seconds: float | None) -> None:
     assert retry_after({"retry-after": value, "retry-after-ms": "soon"}, now=500.0) == seconds
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (400, "Function tools with reasoning_effort are not supported for gpt-6-sol in /v1/chat/completions. To use"
+              " function tools, use /v1/responses or set reasoning_effort to 'none'."),
+        (404, "This model is only supported in v1/responses and not in v1/chat/completions."),
+    ],
+)  # fmt: skip
+def test_a_model_of_the_other_api_is_said_how_to_ask(status: int, said: str) -> None:
+    body = json.dumps(openai(said)).encode()
+    found = from_status(status, {}, body, "box", "m", path="/openai/deployments/m/chat/completions")
+    assert (type(found), found.hint) == (Refused, "-o api=responses asks it there")
+    assert said in found.message
+
+
 def test_a_busy_server_says_when() -> None:
     for status in (429, 529, 503):
         found = error(status, openai("slow"), {"retry-after": "7"})

@@ -150,6 +150,13 @@ def test_others() -> None:
     ("provider", "name", "variables", "how"),
     [
         ("openai", "gpt-x", {"OPENAI_API_KEY": "k"}, "prompt_cache_key"),
+        (
+            "openai",
+            "gpt-x",
+            {"OPENAI_BASE_URL": "https://eu.api.openai.com/v1", "OPENAI_API_KEY": "k"},
+            "prompt_cache_key",
+        ),
+        ("openai", "gpt-x", {"OPENAI_BASE_URL": "https://notapi.openai.com/v1", "OPENAI_API_KEY": "k"}, ""),
         ("openai", "gpt-x", {"OPENAI_BASE_URL": "https://box/v1", "OPENAI_API_KEY": "k"}, ""),
         ("azure", "mine", {"AZURE_OPENAI_ENDPOINT": "https://a", "AZURE_OPENAI_API_KEY": "k"}, "prompt_cache_key"),
         ("openrouter", "anthropic/claude-x", {"OPENROUTER_API_KEY": "k"}, "cache_control"),

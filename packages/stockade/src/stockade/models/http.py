@@ -331,6 +331,8 @@ def from_status(
         return ModelOverloaded(f"{server} is busy ({status}): {reply}", retry_after_s=later)
     if status == 402 or _NO_MONEY.search(f"{error.get('code')} {error.get('type')} {reply}"):
         return ModelUnavailable(f"{server} wants to be paid ({status}): {reply}", "look at the account's balance")
+    if status in (400, 404) and "v1/responses" in reply and path.endswith("/chat/completions"):
+        return Refused(f"{server} refused the request ({status}): {reply}", "-o api=responses asks it there")
     if status == 404:
         return _not_found(server, model, reply, path, status)
     if status >= 400 and _NO_SYSTEM.search(reply):

@@ -203,7 +203,7 @@ def address_of(provider: str, environment: Mapping[str, str] = os.environ, name:
     )
     if provider == "azure":
         return _azure(address, environment, name)
-    if provider == "openai" and urlsplit(url).hostname == OPENAI_HOST:
+    if provider == "openai" and f".{urlsplit(url).hostname}".endswith(f".{OPENAI_HOST}"):  # or a region's: eu.api...
         return address.model_copy(update={"dialect": _STRICT, "native_tools": True})
     if provider == "openrouter" and name.lstrip("~").startswith("anthropic/"):  # ~ is before names of newest versions
         return address.model_copy(update={"dialect": row.dialect.model_copy(update={"cache": "cache_control"})})
