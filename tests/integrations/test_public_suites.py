@@ -19,13 +19,14 @@ SUITES = {
     "test_mini_suite.py": (3, 0),
     "test_smolagents_suite.py": (13, 0),
     "test_reasoning_sdks.py": (2, 0),
+    "test_request_types.py": (33, 0),
     "test_examples_suite.py": (8, 0),
 }
 """How many pass, and how many are known not to. None is skipped. inspect_ai's are 44 and one of ours; an ordinary user
 without further ids (subuid(5)) has no root inside.
 """
-OURS = {"test_reasoning_sdks.py"}
-"""What tries a fake of ours with what is official, and no adapter."""
+OURS = {"test_reasoning_sdks.py", "test_request_types.py"}
+"""What tries something of ours with what is official, and no adapter of a framework."""
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import pytest
 from stockade.core.messages import Message, ModelRequest, Sampling
 from stockade.models import openai_request as payload
 from stockade.models.openai_request import DRY_TOKENS, Dialect, PayloadCache
+from stockade.models.providers import PROVIDERS
 
 
 def request(*texts: str, **rest: object) -> ModelRequest:
@@ -30,7 +31,7 @@ def test_every_field() -> None:
 
 def test_a_conversation_has_one_key_for_the_cache_of_its_provider() -> None:
     """Also when its last words, its tools or its sampling are others; one that begins otherwise has another."""
-    system, dialect = Message(role="system", content="Be brief.\ud800"), Dialect(cache="prompt_cache_key")
+    system, dialect = Message(role="system", content="Be brief.\ud800"), Dialect(cache=("prompt_cache_key",))
 
     def key(*texts: str, **rest: object) -> str:
         asked = request(*texts, **rest)
@@ -43,8 +44,16 @@ def test_a_conversation_has_one_key_for_the_cache_of_its_provider() -> None:
     assert key("Mend that.", "go on") != first
 
 
+@pytest.mark.parametrize("provider", ["vllm", "openrouter", "llama-server", "lm-studio"])
+def test_a_penalty_has_the_name_that_the_server_knows(provider: str) -> None:
+    asked = request("hi", sampling=Sampling(repeat_penalty=1.1))
+    body = json.loads(PayloadCache().body(asked, "m", PROVIDERS[provider].dialect))
+    name = "repetition_penalty" if provider in ("vllm", "openrouter") else "repeat_penalty"
+    assert [field for field in body if "penalty" in field] == [name]
+
+
 def test_a_cache_mark_stands_beside_the_messages() -> None:
-    body = json.loads(PayloadCache().body(request("hi"), "m", Dialect(cache="cache_control")))
+    body = json.loads(PayloadCache().body(request("hi"), "m", Dialect(cache=("cache_control",))))
     assert body["cache_control"] == {"type": "ephemeral"}
     assert body["messages"] == [{"role": "user", "content": "hi"}]
 

@@ -149,23 +149,26 @@ def test_others() -> None:
 @pytest.mark.parametrize(
     ("provider", "name", "variables", "how"),
     [
-        ("openai", "gpt-x", {"OPENAI_API_KEY": "k"}, "prompt_cache_key"),
+        ("openai", "gpt-x", {"OPENAI_API_KEY": "k"}, ("prompt_cache_key",)),
         (
             "openai",
             "gpt-x",
             {"OPENAI_BASE_URL": "https://eu.api.openai.com/v1", "OPENAI_API_KEY": "k"},
-            "prompt_cache_key",
+            ("prompt_cache_key",),
         ),
-        ("openai", "gpt-x", {"OPENAI_BASE_URL": "https://notapi.openai.com/v1", "OPENAI_API_KEY": "k"}, ""),
-        ("openai", "gpt-x", {"OPENAI_BASE_URL": "https://box/v1", "OPENAI_API_KEY": "k"}, ""),
-        ("azure", "mine", {"AZURE_OPENAI_ENDPOINT": "https://a", "AZURE_OPENAI_API_KEY": "k"}, "prompt_cache_key"),
-        ("openrouter", "anthropic/claude-x", {"OPENROUTER_API_KEY": "k"}, "cache_control"),
-        ("openrouter", "~anthropic/claude-latest", {"OPENROUTER_API_KEY": "k"}, "cache_control"),
-        ("openrouter", "qwen/qwen-x", {"OPENROUTER_API_KEY": "k"}, ""),
-        ("llama-server", "anthropic/claude-x", {}, ""),
+        ("openai", "gpt-x", {"OPENAI_BASE_URL": "https://notapi.openai.com/v1", "OPENAI_API_KEY": "k"}, ()),
+        ("openai", "gpt-x", {"OPENAI_BASE_URL": "https://box/v1", "OPENAI_API_KEY": "k"}, ()),
+        ("azure", "mine", {"AZURE_OPENAI_ENDPOINT": "https://a", "AZURE_OPENAI_API_KEY": "k"}, ("prompt_cache_key",)),
+        ("openrouter", "anthropic/claude-x", {"OPENROUTER_API_KEY": "k"}, ("session_id", "cache_control")),
+        ("openrouter", "~anthropic/claude-latest", {"OPENROUTER_API_KEY": "k"}, ("session_id", "cache_control")),
+        ("openrouter", "qwen/qwen-x", {"OPENROUTER_API_KEY": "k"}, ("session_id",)),
+        ("openrouter", "openai/gpt-x", {"OPENROUTER_API_KEY": "k"}, ("session_id", "prompt_cache_key")),
+        ("llama-server", "anthropic/claude-x", {}, ()),
     ],
 )
-def test_who_is_told_how_a_conversation_goes_on(provider: str, name: str, variables: dict[str, str], how: str) -> None:
+def test_who_is_told_how_a_conversation_goes_on(
+    provider: str, name: str, variables: dict[str, str], how: tuple[str, ...]
+) -> None:
     assert address_of(provider, variables, name).dialect.cache == how
 
 

@@ -292,7 +292,7 @@ async def test_thinking_goes_back_under_the_name_that_it_came_by(name: str) -> N
 @pytest.mark.parametrize(("opened", "theirs"), [(gpt, Gpt()), (chat, None)])
 async def test_a_key_for_the_cache_is_the_same_in_each_turn(opened: Any, theirs: Gpt | None) -> None:
     server = theirs.server([theirs.turn("", calls=[LS]) for _ in range(3)]) if theirs else FakeOpenAI([calls()] * 3)
-    await conversation(opened(server, dialect=Dialect(cache="prompt_cache_key")), 3)
+    await conversation(opened(server, dialect=Dialect(cache=("prompt_cache_key",))), 3)
     keys = [body["prompt_cache_key"] for body in bodies(server)]
     assert (len(keys), len(set(keys))) == (3, 1)
 
@@ -302,7 +302,7 @@ async def test_a_key_for_the_cache_that_is_refused_is_left_out_from_then_on(open
     refused = fails(400, "Unrecognized request argument supplied: prompt_cache_key")
     told = [theirs.turn("", calls=[LS]) for _ in range(2)] if theirs else [calls()] * 2
     server = theirs.server([refused, *told]) if theirs else FakeOpenAI([refused, *told])
-    await conversation(opened(server, dialect=Dialect(cache="prompt_cache_key")), 2)
+    await conversation(opened(server, dialect=Dialect(cache=("prompt_cache_key",))), 2)
     assert ["prompt_cache_key" in body for body in bodies(server)] == [True, False, False]
 
 

@@ -286,12 +286,12 @@ _NO_SCHEMA = re.compile(r"failed to (?:parse|compile|load|build) (?:the )?(?:jso
 _REFUSED = re.compile(r"unsupported|not supported|unknown|unrecogni[sz]ed|unexpected|deprecated|not permitted|"
                       r"not allowed|not support\b|may only be set|may not be enabled|must be (?:set to )?1\b|"
                       r"extra inputs?\b", re.IGNORECASE)  # fmt: skip
-_OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "seed", "presence_penalty", "typical_p",
-             "frequency_penalty", "stop", "stream_options", "max_tokens", "max_completion_tokens", "cache_prompt",
-             "id_slot", "response_format", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
-             "dry_allowed_length", "max_output_tokens", "include", "reasoning_effort", "chat_template_kwargs",
-             "effort", "output_config", "thinking", "reasoning_content", "reasoning", "reasoning_details",
-             "prompt_cache_key", "cache_control", "tool_choice",
+_OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "repetition_penalty", "seed",
+             "presence_penalty", "typical_p", "frequency_penalty", "stop", "stream_options", "max_tokens",
+             "max_completion_tokens", "cache_prompt", "id_slot", "response_format", "mirostat", "mirostat_tau",
+             "mirostat_eta", "dry_multiplier", "dry_allowed_length", "max_output_tokens", "include",
+             "reasoning_effort", "chat_template_kwargs", "effort", "output_config", "thinking", "reasoning_content",
+             "reasoning", "reasoning_details", "prompt_cache_key", "session_id", "cache_control", "tool_choice",
              "display"}  # fmt: skip
 # Anthropic (four), OpenAI (four), Gemini: thinking that came back is not what they had sent.
 _THINKING_REFUSED = re.compile(

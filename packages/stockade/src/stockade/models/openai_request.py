@@ -108,6 +108,9 @@ DRY_TOKENS = 12
 """What may come again without a penalty under DRY."""
 
 
+CacheField = Literal["prompt_cache_key", "session_id", "cache_control"]
+
+
 class Dialect(Data):
     """Where OpenAI-compatible servers differ, as data.
 
@@ -117,6 +120,7 @@ class Dialect(Data):
     said; `responses`: by /v1/responses, where the user says nothing else; `thinks_always`: each message of the model
     has to have its thinking, an empty one where it had none. `charges`: its `usage.cost` is what it took, in USD.
     `cache`: how it wants to be told that a conversation goes on, to read only what is new (see cache_fields).
+    `repeat_penalty_key` is the name of the penalty, which is llama.cpp's where no other is known.
     """
 
     extended_sampling: bool = True
@@ -127,7 +131,8 @@ class Dialect(Data):
     responses: bool = False
     thinks_always: bool = False
     charges: bool = False
-    cache: Literal["", "prompt_cache_key", "cache_control"] = ""
+    cache: tuple[CacheField, ...] = ()
+    repeat_penalty_key: str = "repeat_penalty"
     refused: frozenset[str] = frozenset()
 
     def without(self, feature: str) -> "Dialect | None":
@@ -238,14 +243,14 @@ def effort_fields(effort: Effort | None, form: str) -> dict[str, Any]:
     return {"reasoning_effort": effort}
 
 
-def cache_fields(messages: Sequence[Message], form: str) -> dict[str, Any]:
-    """What makes a provider go on from what it has read of a conversation. `prompt_cache_key`: a key of it, the same in
-    each question: https://developers.openai.com/api/docs/guides/prompt-caching. `cache_control`: a mark at its end, set
-    by OpenRouter for Claude: https://openrouter.ai/docs/guides/best-practices/prompt-caching.
+def cache_fields(messages: Sequence[Message], names: Sequence[CacheField]) -> dict[str, Any]:
+    """What makes a provider go on from what it has read of a conversation. `prompt_cache_key`, and `session_id` of
+    OpenRouter, which keeps to one provider by it: a key of the conversation, the same in each question
+    (https://developers.openai.com/api/docs/guides/prompt-caching). `cache_control`: a mark at its end, which OpenRouter
+    sets for Claude (https://openrouter.ai/docs/guides/best-practices/prompt-caching).
     """
-    if form == "prompt_cache_key":
-        return {form: conversation_key(messages)}
-    return {form: {"type": "ephemeral"}} if form else {}
+    key = conversation_key(messages) if names else ""
+    return {name: {"type": "ephemeral"} if name == "cache_control" else key for name in names}
 
 
 def conversation_key(messages: Sequence[Message]) -> str:
@@ -266,7 +271,7 @@ def _options(request: ModelRequest, dialect: Dialect, slot: int | None, afresh: 
     plain = {"temperature": sampling.temperature, "top_p": sampling.top_p, "seed": sampling.seed,
              "presence_penalty": sampling.presence_penalty, "frequency_penalty": sampling.frequency_penalty,
              dialect.max_tokens_key: sampling.max_tokens}  # fmt: skip
-    extended = {"top_k": sampling.top_k, "min_p": sampling.min_p, "repeat_penalty": sampling.repeat_penalty}
+    extended = {"top_k": sampling.top_k, "min_p": sampling.min_p, dialect.repeat_penalty_key: sampling.repeat_penalty}
     llama = {"typical_p": sampling.typical_p, "repeat_last_n": sampling.repeat_last_n,
              "mirostat": sampling.mirostat_mode, "mirostat_tau": sampling.mirostat_tau,
              "mirostat_eta": sampling.mirostat_eta, **_dry(sampling)}  # fmt: skip

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from stockade.core.data import Data
 from stockade.core.errors import UsageError
-from stockade.models.openai_request import Dialect
+from stockade.models.openai_request import CacheField, Dialect
 from stockade_sandbox.policy import is_loopback
 
 
@@ -76,7 +76,7 @@ class Provider(Data):
 
 
 _STRICT = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens", responses=True,
-                  cache="prompt_cache_key")  # fmt: skip
+                  cache=("prompt_cache_key",))  # fmt: skip
 _HOSTED = Dialect(extended_sampling=False)
 
 PROVIDERS: Mapping[str, Provider] = {
@@ -87,7 +87,7 @@ PROVIDERS: Mapping[str, Provider] = {
     "ollama": Provider(url="http://127.0.0.1:11434", url_variables=("OLLAMA_HOST",),
                        key_variables=("OLLAMA_API_KEY",), dialect=Dialect(server="ollama", extended_sampling=False)),
     "vllm": Provider(url="http://127.0.0.1:8000", url_variables=("VLLM_BASE_URL",), key_variables=("VLLM_API_KEY",),
-                     dialect=Dialect(server="vllm", effort="template")),
+                     dialect=Dialect(server="vllm", effort="template", repeat_penalty_key="repetition_penalty")),
     "lm-studio": Provider(url="http://127.0.0.1:1234", url_variables=("LM_STUDIO_API_BASE",),
                           key_variables=("LM_STUDIO_API_KEY",), dialect=Dialect(server="lm-studio")),
     "openai": Provider(url=f"https://{OPENAI_HOST}/v1", url_variables=("OPENAI_BASE_URL",), version="",
@@ -106,9 +106,14 @@ PROVIDERS: Mapping[str, Provider] = {
                          key_variables=("DEEPSEEK_API_KEY",), native_tools=True,
                          dialect=Dialect(extended_sampling=False, effort="thinking", thinks_always=True)),
     "openrouter": Provider(url="https://openrouter.ai/api/v1", url_variables=("OPENROUTER_BASE_URL",), key="away",
-                           key_variables=("OPENROUTER_API_KEY",), dialect=Dialect(effort="reasoning", charges=True)),
+                           key_variables=("OPENROUTER_API_KEY",),
+                           dialect=Dialect(effort="reasoning", charges=True, cache=("session_id",),
+                                           repeat_penalty_key="repetition_penalty")),
 }  # fmt: skip
 
+
+_CACHES_OF: Mapping[str, tuple[CacheField, ...]] = {"anthropic": ("cache_control",), "openai": ("prompt_cache_key",)}
+"""What OpenRouter passes on to the maker of a model, by the maker's name."""
 
 AUTO = "auto"
 FILES = ("embedded", "gguf", "scripted")
@@ -205,8 +210,11 @@ def address_of(provider: str, environment: Mapping[str, str] = os.environ, name:
         return _azure(address, environment, name)
     if provider == "openai" and f".{urlsplit(url).hostname}".endswith(f".{OPENAI_HOST}"):  # or a region's: eu.api...
         return address.model_copy(update={"dialect": _STRICT, "native_tools": True})
-    if provider == "openrouter" and name.lstrip("~").startswith("anthropic/"):  # ~ is before names of newest versions
-        return address.model_copy(update={"dialect": row.dialect.model_copy(update={"cache": "cache_control"})})
+    if provider == "openrouter":
+        also = _CACHES_OF.get(name.lstrip("~").partition("/")[0], ())  # ~ is before names of newest versions
+        return address.model_copy(
+            update={"dialect": row.dialect.model_copy(update={"cache": (*row.dialect.cache, *also)})}
+        )
     return address
 
 

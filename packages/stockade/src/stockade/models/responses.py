@@ -70,7 +70,7 @@ def items(conversation: Sequence[Message]) -> list[dict[str, Any]]:
             result += came
             continue
         if message.images:
-            shown = [{"type": "input_image", "image_url": image.url} for image in message.images]
+            shown = [{"type": "input_image", "image_url": one.url, "detail": "auto"} for one in message.images]
             text = {"type": "input_text", "text": message.content}
             result.append({"role": message.role, "content": [text, *shown]})
         elif message.content.strip() or not calls:
