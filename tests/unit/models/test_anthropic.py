@@ -113,6 +113,16 @@ async def test_thinking_that_cannot_be_turned_off_is_asked_for_as_little() -> No
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("word", ["display", "thinking", "tool_choice", "effort", "response_format", "temperature"])
+async def test_what_is_refused_whatever_is_left_out_is_an_error(word: str) -> None:
+    """A refusal that names a field, though it is about something else, is heard a few times at most."""
+    refusals = [fails(400, "invalid_request_error", f"{word}: this is not supported")] * 9
+    async with fake_anthropic(refusals) as server, model_of(server) as model:
+        with pytest.raises(ModelUnavailable, match="is not supported"):
+            await model.ask(question(schema={"type": "object"}))
+        assert len(server.questions) <= 5
+
+
 async def test_words_and_usage() -> None:
     answer = await ask(says("hello big world"), price=Price(input=10, output=100, cached=1, cache_write=20))
     assert (answer.content, answer.finish_reason, answer.model) == ("hello big world", "stop", "fake")

@@ -413,7 +413,7 @@ class AnthropicModel(ServedModel):
 
     def _without(self, feature: str, request: ModelRequest) -> bool:
         """Whether there is another way to ask, without `feature`."""
-        if feature == "display":
+        if feature == "display" and self._can.shown is not False:
             self._can = self._can.model_copy(update={"shown": False})
             return True
         if feature == "thinking" and request.sampling.effort == "none" and self._can.off is not False:
@@ -423,9 +423,10 @@ class AnthropicModel(ServedModel):
             older = self._can.adaptive is not False and self._can.budget is not False
             self._can = self._can.model_copy(update={"adaptive": False, **({} if older else {"budget": False})})
             return True
+        feature = "output_config" if feature == "effort" else feature
         if feature in self._refused or (feature in (SCHEMA, "tool_choice") and request.schema_ is None):
             return False
-        self._refused |= {"output_config" if feature == "effort" else feature}
+        self._refused |= {feature}
         return True
 
     async def _ask(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer:
