@@ -69,7 +69,10 @@ async def test_anthropics_thinking_goes_back_block_by_block_over_many_turns(stag
     bodies = [asked.body for asked in server.questions if asked.path == "/v1/messages"]
     assert len(bodies) == 4
     for body in bodies:
-        assert (body["thinking"], body["output_config"]) == ({"type": "adaptive"}, {"effort": "high"})
+        assert (body["thinking"], body["output_config"]) == (
+            {"type": "adaptive", "display": "summarized"},
+            {"effort": "high"},
+        )
         assert "temperature" not in body
     kinds = [block["type"] for block in bodies[2]["messages"][3]["content"]]
     assert kinds == ["redacted_thinking", "text", "tool_use", "tool_use"]
