@@ -10,12 +10,13 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from stockade.core.errors import ContextExceeded, ModelOverloaded, ModelUnavailable, UsageError
-from stockade.core.messages import ModelAnswer, Usage
+from stockade.core.messages import ModelAnswer, Sampling, Usage
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.http import tls_context
 from stockade.models.openai import OpenAIModel
 from stockade.models.openai_request import Dialect
 from stockade.models.providers import is_own
+from stockade.models.responses import ResponsesModel
 from stockade.models.transport import HttpTimes, Transport
 from stockade.paths import state_dir
 from stockade.testing.conformance.model import Heard, question
@@ -396,3 +397,14 @@ async def test_a_lost_connection_is_no_answer_to_a_question_that_is_no_mere_prob
 
 async def no_sleep(_seconds: float) -> None:
     return None
+
+
+@pytest.mark.parametrize("kind", [OpenAIModel, ResponsesModel])
+@pytest.mark.parametrize("word", ["reasoning_effort", "reasoning", "tool_choice", "max_tokens", "session_id", "stop"])
+async def test_what_is_refused_whatever_is_left_out_is_an_error(kind: type[OpenAIModel], word: str) -> None:
+    asked = question().model_copy(update={"sampling": Sampling(effort="high"), "stop": ("x",)})
+    async with FakeOpenAI([fails(400, f"{word}: this is not supported")] * 9) as server:
+        async with kind(server.base_url, "fake") as model:
+            with pytest.raises(ModelUnavailable, match="is not supported"):
+                await model.ask(asked)
+            assert len(server.questions) <= 4

@@ -306,16 +306,6 @@ async def test_a_key_for_the_cache_that_is_refused_is_left_out_from_then_on(open
     assert ["prompt_cache_key" in body for body in bodies(server)] == [True, False, False]
 
 
-@pytest.mark.parametrize("opened", [gpt, chat])
-@pytest.mark.parametrize("word", ["reasoning_effort", "reasoning", "tool_choice", "max_tokens", "session_id", "stop"])
-async def test_what_is_refused_whatever_is_left_out_is_an_error(opened: Any, word: str) -> None:
-    server = FakeOpenAI([fails(400, f"{word}: this is not supported")] * 9)
-    async with opened(server) as model:
-        with pytest.raises(ModelUnavailable, match="is not supported"):
-            await model.ask(ModelRequest(messages=START, sampling=HIGH, stop=("x",)))
-        assert len(server.questions) <= 4
-
-
 async def test_openrouters_details_are_put_together() -> None:
     details: list[dict[str, Any]] = [
         {"type": "reasoning.text", "text": "Let ", "format": "anthropic-claude-v1", "index": 0},
