@@ -1,6 +1,7 @@
 """Which library is used where, and how long things may get. Who may import whom: pyproject.toml, `make check`."""
 
 import ast
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "packages/stockade/src/stockade"
 SANDBOX = ROOT / "packages/sandbox/src/stockade_sandbox"
 MODULE_LINES, FUNCTION_LINES, LOOP_LINES = 500, 60, 200
+FILE_BYTES = 256 * 1024
 
 THIRD_PARTY: dict[str, set[str]] = {
     "mcp": {"tools", "mcp_server"},
@@ -79,6 +81,14 @@ def test_third_party_libraries_stay_in_their_part() -> None:
 def test_modules_are_short(folder: str) -> None:
     long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in (ROOT / folder).rglob("*.py")}
     assert not {path: lines for path, lines in long.items() if lines > MODULE_LINES}
+
+
+def test_no_file_of_the_repository_is_large() -> None:
+    """A download that went along with a commit stays in the history for good."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    sizes = {name: (ROOT / name).lstat().st_size for name in listed.decode().split("\0") if name}
+    assert sizes
+    assert not {name: size for name, size in sizes.items() if size > FILE_BYTES}
 
 
 def test_the_loop_is_short() -> None:
