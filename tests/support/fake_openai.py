@@ -4,7 +4,8 @@
         model = OpenAIModel(server.base_url, "m")
 
 Replies are taken in order, one a question; when none is left it says "ok". `routes` answers other paths with JSON,
-whether they are asked for by GET or by POST. fake_anthropic.py makes the same server speak Anthropic's API.
+whether they are asked for by GET or by POST; one that is a function is called for it each time. fake_anthropic.py
+makes the same server speak Anthropic's API.
 """
 
 import json

@@ -107,8 +107,8 @@ def native_answer(answer: ModelAnswer, text: str, tools: Sequence[Offered]) -> A
     """The answer of a model that made real calls, whatever the protocol; None where there are none."""
     if not answer.tool_calls:
         return None
-    thought, told = short_thought(text), answer.reasoning.told if answer.reasoning else ""
-    summary = None if thought else short_thought(told)
+    thought = short_thought(text)
+    summary = short_thought(answer.reasoning.told) if answer.reasoning and not thought else None
     return Answer(thought=thought, summary=summary, steps=native_steps(answer, tools))
 
 

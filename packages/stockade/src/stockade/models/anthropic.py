@@ -73,10 +73,8 @@ def thinking(request: ModelRequest, can: Abilities) -> dict[str, Any]:
     most = min(LONG_TOKENS, can.max_tokens or LONG_TOKENS)
     bound = asked or (most if can.max_tokens else DEFAULT_MAX_TOKENS)
     # What is said between calls may come as a summary in a block of thinking: without asking it is an empty one.
-    adaptive = {
-        "thinking": {"type": "adaptive"}
-        | ({"display": "summarized"} if can.adaptive and can.shown is not False else {})
-    }
+    shown = {"display": "summarized"} if can.adaptive and can.shown is not False else {}
+    adaptive = {"thinking": {"type": "adaptive", **shown}}
     always = adaptive if can.adaptive and can.off is False else {}
     if effort is None:
         return {"max_tokens": bound, **always}
