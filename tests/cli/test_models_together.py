@@ -9,6 +9,7 @@ import pytest
 
 from stockade.testing import say
 from tests.cli.conftest import DONE, PATIENCE_S, Ended, Stage
+from tests.support import fake_anthropic as claude
 from tests.support.fake_openai import Asked, FakeOpenAI, Reply, fails, piece, says
 from tests.support.tmux import Screen
 
@@ -50,6 +51,27 @@ async def test_the_next_answers_where_the_first_refuses_the_key_and_the_second_i
         again = await call(stage, "runs", "resume", "last", "and again", "--no-input", **where)
         assert len(refusing.questions) > asked, again.err
         assert f"[{third} answers: openai/gpt-x: " in again.err
+
+
+async def test_what_a_model_declines_is_not_acted_on_and_the_next_goes_on(stage: Stage) -> None:
+    details = {"type": "refusal", "category": "cyber", "explanation": "It could enable harm."}
+    half = claude.call("shell", {"command": "touch half"}, 1)
+    refusal = claude.event("message_delta", delta={"stop_reason": "refusal", "stop_details": details}, usage={})
+    pieces = [claude.start(), *claude.text("First"), *half, refusal, claude.event("message_stop")]
+    declining = FakeOpenAI(otherwise=lambda: claude.reply(pieces))
+    async with declining:
+        where = {"ANTHROPIC_BASE_URL": declining.url, "ANTHROPIC_API_KEY": "k"}
+        ended = await call(stage, *run(stage, "anthropic/claude-x"), **where)
+        assert (ended.status, ended.out) == (5, ""), ended.err
+        assert (
+            "failed (declined: the answer was held back by the model's provider (refusal): cyber: It could" in ended.err
+        )
+        assert len(declining.questions) == 1
+        third = stage.script(say("shell", command="wc -l < data.csv"), DONE)
+        ended = await call(stage, *run(stage, "anthropic/claude-x", "--fallback", third), **where)
+        assert (ended.status, ended.out) == (0, "3 lines\n"), ended.err
+        assert f"[{third} answers: anthropic/claude-x: the answer was held back" in ended.err
+    assert not (stage.demo / "half").exists()
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,9 @@ def test_anthropics(shape: str, schema: bool, can: Abilities) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("schema", [False, True])
 def test_openais(shape: str, schema: bool) -> None:
-    dialect = Dialect(extended_sampling=False, max_tokens_key="max_completion_tokens", cache=("prompt_cache_key",))
+    dialect = Dialect(
+        extended_sampling=False, max_tokens_key="max_completion_tokens", cache=("prompt_cache_key",), responses=True
+    )
     reasoning = Reasoning(form="responses", items=ITEMS)
     plain, thought = asked(SHAPES[shape], schema=schema), asked(SHAPES[shape], schema=schema, reasoning=reasoning)
     for one in (plain, thought):

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stockade.core.errors import ModelUnavailable
 from stockade.core.messages import ModelAnswer, Usage
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.pricing import Price
@@ -95,16 +94,6 @@ def test_an_object_that_every_piece_has_whole_is_taken_once() -> None:
     assert calls_of(call("sh", {}, index=0), call(None, '{"x"', index=0), call(None, ":1}", index=0)) == [
         ("call_1", "sh", '{"x":1}')
     ]
-
-
-def test_a_refusal_is_what_it_says() -> None:
-    assert build(piece(refusal="I can"), piece(refusal="not."), piece(finish="stop")).content == "I cannot."
-
-
-def test_an_answer_that_is_held_back_is_told() -> None:
-    with pytest.raises(ModelUnavailable, match=r"held back by the model's provider \(content_filter\)"):
-        build(piece(None), piece(finish="content_filter"))
-    assert build(piece("so far"), piece(finish="content_filter")).content == "so far"
 
 
 def test_half_a_surrogate_pair_becomes_text() -> None:

@@ -255,7 +255,7 @@ async def test_a_server_that_does_not_stream() -> None:
 @pytest.mark.parametrize(
     ("reason", "ours"),
     [("end_turn", "stop"), ("max_tokens", "length"), ("model_context_window_exceeded", "length"),
-     ("stop_sequence", "stop"), ("refusal", "refusal"), ("tool_use", "stop")],
+     ("stop_sequence", "stop"), ("pause_turn", "pause_turn"), ("tool_use", "stop")],
 )  # fmt: skip
 async def test_reasons(reason: str, ours: str) -> None:
     assert (await ask(says("x", reason))).finish_reason == ours

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stockade.answers.native_tools import NativeAnswers
-from stockade.core.errors import ModelFailed, ModelUnavailable
+from stockade.core.errors import ModelFailed
 from stockade.core.messages import Message, ModelAnswer, ModelRequest, Reasoning, Sampling
 from stockade.core.settings import Effort
 from stockade.models.anthropic import Abilities, AnthropicModel, thinking
@@ -22,8 +22,7 @@ from stockade.models.providers import PROVIDERS
 from stockade.models.replies import MAX_NESTED, as_items
 from stockade.models.responses import ResponsesModel, open_served
 from stockade.models.settings import ModelContext, ModelSettings
-from stockade.models.transport import HttpTimes
-from tests.support.fake_openai import FakeOpenAI, Reply, fails, piece, says
+from tests.support.fake_openai import FakeOpenAI, Reply, fails, piece
 from tests.support.fake_reasoning import Claude, Gpt
 
 pytestmark = pytest.mark.anyio
@@ -210,17 +209,24 @@ async def test_openais_temperature_is_left_out_where_a_model_reasons() -> None:
     assert ["temperature" in body for body in bodies(server)] == [True, False, False]
 
 
-async def test_an_effort_that_is_not_taken_is_left_out_and_said() -> None:
-    said = (
-        "Unsupported value: 'reasoning.effort' does not support 'minimal' with this model. Supported values are: 'low'"
-    )
+@pytest.mark.parametrize(
+    ("effort", "named", "sent"),
+    [("minimal", ". Supported values are: 'low', and 'high'.", ["minimal", "low"]),
+     ("max", ". Supported values are: 'none', 'low', 'medium', and 'high'.", ["max", "high"]),
+     ("none", ". Supported values are: 'low', 'medium'.", ["none", "low"]),
+     ("high", ". Supported values are: 'none'.", ["high", None]), ("low", "", ["low", None])],
+)  # fmt: skip
+async def test_an_effort_that_is_not_taken_is_the_nearest_that_is_named(
+    effort: Effort, named: str, sent: list[str | None]
+) -> None:
+    said = f"Unsupported value: '{effort}' is not supported with this model{named}"
     refusal = fails(400, said, param="reasoning.effort", type="invalid_request_error", code="unsupported_value")
     theirs, heard = Gpt(), Told()
-    server = theirs.server([refusal, theirs.turn("a", calls=[LS])])
-    await conversation(gpt(server, on_progress=heard), 1, Sampling(effort="minimal"))
-    assert ["reasoning" in body for body in bodies(server)] == [True, False]
+    server = theirs.server([refusal, theirs.turn("a", calls=[LS]), theirs.turn("b", calls=[LS])])
+    await conversation(gpt(server, on_progress=heard), 2, Sampling(effort=effort))
+    assert [body.get("reasoning", {}).get("effort") for body in bodies(server)] == [*sent, sent[-1]]
     assert len(heard.lines) == 1
-    assert "does not support 'minimal'" in heard.lines[0]
+    assert heard.lines[0].endswith(f"it is asked with {sent[-1]}" if sent[-1] else "it is asked without it")
 
 
 async def test_items_that_are_no_pair_with_the_calls_are_written_anew() -> None:
@@ -397,58 +403,6 @@ def test_which_api_is_spoken(provider: str, environment: dict[str, str], api: An
     assert type(open_served("gpt-x", context)) is kind
 
 
-def events(*said: dict[str, Any]) -> Reply:
-    return Reply([f"data: {json.dumps(one)}\n\n".encode() for one in said], end="no_done")
-
-
-DONE = {"type": "response.completed", "response": {"status": "completed", "usage": {}}}
-
-
-@pytest.mark.parametrize(
-    ("said", "kind", "words"),
-    [
-        ([{"type": "error", "code": "server_error", "message": "odd"}], ModelFailed, "broke off: odd"),
-        ([{"type": "error", "error": {"code": "x", "message": "inner"}}], ModelFailed, "broke off: inner"),
-        ([{"type": "response.failed", "response": {"error": {"code": "invalid_prompt", "message": "not this"}}}],
-         ModelUnavailable, "does not answer this: not this"),
-        ([{"type": "response.failed", "response": {}}], ModelFailed, "broke off"),
-        ([{"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}}],
-         ModelUnavailable, "still thinking"),
-        ([{"type": "response.incomplete", "response": {"incomplete_details": {"reason": "content_filter"}}}],
-         ModelUnavailable, "held back"),
-        ([{"type": "response.output_text.delta", "output_index": 0, "delta": "half"}], ModelFailed, "was cut before"),
-        ([{"type": 3, "output_index": "x", "item": [], "response": 7, "delta": {}}], ModelFailed, "cut before its end"),
-    ],
-)  # fmt: skip
-async def test_an_answer_of_responses_that_is_none(said: Any, kind: type[ModelFailed], words: str) -> None:
-    async with gpt(FakeOpenAI([events(*said)]), times=HttpTimes(retries=0)) as model:
-        with pytest.raises(kind, match=words):
-            await model.ask(ModelRequest(messages=START))
-
-
-async def test_servers_that_tell_items_only_at_their_end_or_do_not_stream() -> None:
-    output = [
-        {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": "e"},
-        {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "hello"}]},
-        {"type": "function_call", "id": "f", "call_id": "c", "name": "shell", "arguments": '{"command": "ls"}'},
-    ]
-    response = {
-        "object": "response",
-        "status": "completed",
-        "output": output,
-        "usage": {"input_tokens": 7, "output_tokens": 5},
-    }
-    whole = Reply(status=200, body=json.dumps(response).encode())
-    done = events({"type": "response.completed", "response": {**response, "object": None}})
-    items = [{"type": "response.output_item.done", "output_index": n, "item": one} for n, one in enumerate(output)]
-    for reply in (whole, done, events(*items, {**DONE, "response": {**response, "object": None}})):
-        [answer] = await conversation(gpt(FakeOpenAI([reply])), 1)
-        assert (answer.content, answer.finish_reason) == ("hello", "tool_calls")
-        assert answer.tool_calls[0]["function"] == {"name": "shell", "arguments": '{"command": "ls"}'}
-        assert answer.reasoning == Reasoning(form="responses", items=tuple(output))
-        assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (7, 5)
-
-
 def nested(depth: int) -> dict[str, Any]:
     value: dict[str, Any] = {}
     for _ in range(depth):
@@ -473,14 +427,6 @@ async def test_odd_thinking_costs_the_thinking_alone() -> None:
     answers = await conversation(chat(server), 2)
     assert answers[0].reasoning is None
     assert answers[0].tool_calls
-
-
-async def test_tokens_are_counted_with_the_items() -> None:
-    routes = {"/v1/responses/input_tokens": {"object": "response.input_tokens", "input_tokens": 77}}
-    server = FakeOpenAI([says("x")], routes=routes)
-    async with gpt(server) as model:
-        assert await model.count(ModelRequest(messages=START, sampling=Sampling(effort="high"))) == 77
-    assert set(server.asked[-1].body) == {"model", "input", "reasoning"}
 
 
 async def test_what_a_template_writes_of_thinking_is_no_special_token() -> None:

@@ -53,7 +53,7 @@ COMMANDS = {
     "discard": "Throw the changes away that are not applied",
 }
 StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
-_STOPS: dict[str, StopReason] = {"turns": "max_turn_requests", "tokens": "max_tokens"}
+_STOPS: dict[str, StopReason] = {"turns": "max_turn_requests", "tokens": "max_tokens", "declined": "refusal"}
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@
     |   `-- SandboxDied           it was there and is gone
     |-- ModelFailed             the model cannot be asked                          exit status 5
     |   |-- ModelUnavailable      no server, no such model, wrong key, broken file
+    |   |   `-- AnswerHeldBack        its provider does not answer this
     |   |-- ModelOverloaded       worth trying again: 429, 5xx, cut or stalled stream
     |   `-- ContextExceeded       the request is larger than the window
     |-- ToolsUnavailable        a tool of the bot cannot be used                   exit status 2
@@ -46,11 +47,12 @@ from stockade_sandbox.errors import (
     UsageError,
 )
 
-__all__ = ["NO_MEMORY", "ActionFailed", "ChangedOnHost", "CommandFailed", "Conflict", "ContextExceeded", "FolderMoved",
-           "HookFailed", "LayerLost", "ModelFailed", "ModelOverloaded", "ModelUnavailable", "NotAllowed", "NotFound",
-           "PolicyNotEnforceable", "RequestRefused", "RunRemoved", "RunTaken", "SandboxDied", "SandboxFailed",
-           "ServerFailed", "ServerUnavailable", "StockadeError", "StoreFailed", "TooManyRequests", "ToolsUnavailable",
-           "UnreadableAnswer", "UsageError", "to_install"]  # fmt: skip
+__all__ = ["NO_MEMORY", "ActionFailed", "AnswerHeldBack", "ChangedOnHost", "CommandFailed", "Conflict",
+           "ContextExceeded", "FolderMoved", "HookFailed", "LayerLost", "ModelFailed", "ModelOverloaded",
+           "ModelUnavailable", "NotAllowed", "NotFound", "PolicyNotEnforceable", "RequestRefused", "RunRemoved",
+           "RunTaken", "SandboxDied", "SandboxFailed", "ServerFailed", "ServerUnavailable", "StockadeError",
+           "StoreFailed", "TooManyRequests", "ToolsUnavailable", "UnreadableAnswer", "UsageError",
+           "to_install"]  # fmt: skip
 
 NO_MEMORY = "there is no memory left for Stockade itself"
 
@@ -126,6 +128,13 @@ class ModelFailed(StockadeError):
 
 class ModelUnavailable(ModelFailed):
     """No server, no such model, a wrong key, a broken model file."""
+
+
+class AnswerHeldBack(ModelUnavailable):
+    """The model or its provider does not answer this question, and would not if it was asked again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "say the task in other words, or let another model go on: --model, --fallback")
 
 
 class ModelOverloaded(ModelFailed):

@@ -40,7 +40,8 @@ class Autonomy(Data):
 
 Status = Literal["done", "stopped", "failed"]
 StopReason = Literal["finish", "gave_up", "check_failed", "schema", "turns", "time", "tokens", "cost", "loop",
-                     "unreadable", "user", "usage", "hook", "tools", "sandbox", "model", "store", "bug"]  # fmt: skip
+                     "unreadable", "user", "usage", "hook", "tools", "sandbox", "model", "declined", "store",
+                     "bug"]  # fmt: skip
 
 
 Checks = Annotated[tuple[str, ...], BeforeValidator(listed)]

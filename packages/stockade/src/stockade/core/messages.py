@@ -41,9 +41,16 @@ class Reasoning(Data):
 
     @property
     def told(self) -> str:
-        """What of it is for people: Anthropic's summaries, of thinking and of what was said between calls."""
-        blocks = self.items if self.form == "anthropic" else ()
-        texts = (block.get("thinking") for block in blocks if block.get("type") == "thinking")
+        """What of it is for people: summaries by Anthropic and OpenAI, also of what was said between calls."""
+        texts: list[object] = []
+        for item in self.items:
+            if (self.form, item.get("type")) == ("anthropic", "thinking"):
+                texts.append(item.get("thinking"))
+            elif (self.form, item.get("type")) == ("responses", "reasoning"):
+                parts = item.get("summary")
+                texts += (
+                    [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+                )
         return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
 
 

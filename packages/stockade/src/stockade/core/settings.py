@@ -8,17 +8,25 @@ makes a pydantic model of the classes. Imports nothing heavy: `--help` is made f
 import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 _KEYS = {"copy_in": "copy", "json_lines": "json"}
 RENAMED = {"secret": "redact", "advice": "small_models"}
 """Settings of version 1 and what they are called now."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+EFFORTS: tuple[Effort, ...] = get_args(Effort)
 LogLevel = Literal["off", "error", "warning", "info", "debug"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+
+
+def nearest_effort(effort: Effort, known: Iterable[Effort]) -> Effort | None:
+    """The nearest that is known, below where there is one; never `none` for any other. None where there is none."""
+    levels = sorted(EFFORTS.index(one) for one in known if effort == "none" or one != "none")
+    below = [level for level in levels if level <= EFFORTS.index(effort)]
+    return EFFORTS[below[-1] if below else levels[0]] if levels else None
 
 
 def key_of(name: str) -> str:

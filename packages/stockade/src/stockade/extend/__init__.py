@@ -31,6 +31,7 @@ from stockade.core.actions import (
 )
 from stockade.core.errors import (
     ActionFailed,
+    AnswerHeldBack,
     ContextExceeded,
     ModelOverloaded,
     ModelUnavailable,
@@ -91,6 +92,7 @@ __all__ = [
     "AddMessage",
     "AddWords",
     "Answer",
+    "AnswerHeldBack",
     "AnswerProtocol",
     "AskUser",
     "Backend",

@@ -30,7 +30,8 @@ FINAL: frozenset[Outcome] = frozenset({"solved", "check failed", "gave up", "bud
 """With one of these a task is not done again unless the user says so."""
 _OF_REASONS: Mapping[str, Outcome] = {
     "check_failed": "check failed", "gave_up": "gave up", "schema": "gave up", "loop": "gave up",
-    "unreadable": "gave up", "turns": "budget", "time": "budget", "tokens": "budget", "cost": "budget",
+    "unreadable": "gave up", "declined": "gave up",
+    "turns": "budget", "time": "budget", "tokens": "budget", "cost": "budget",
     "model": "model error", "sandbox": "sandbox error", "store": "sandbox error", "bug": "sandbox error",
     "user": "cancelled",
 }  # fmt: skip

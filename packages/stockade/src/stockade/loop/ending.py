@@ -5,6 +5,7 @@ from typing import Self
 
 from stockade.core.errors import (
     NO_MEMORY,
+    AnswerHeldBack,
     HookFailed,
     ModelFailed,
     PolicyNotEnforceable,
@@ -22,8 +23,8 @@ from stockade.loop.verdict import changed_tests
 from stockade_sandbox.results import Change
 
 _REASONS: dict[type[StockadeError], StopReason] = {
-    HookFailed: "hook", UsageError: "usage", ToolsUnavailable: "tools", ModelFailed: "model", SandboxFailed: "sandbox",
-    PolicyNotEnforceable: "sandbox",
+    HookFailed: "hook", UsageError: "usage", ToolsUnavailable: "tools", AnswerHeldBack: "declined",
+    ModelFailed: "model", SandboxFailed: "sandbox", PolicyNotEnforceable: "sandbox",
 }  # fmt: skip
 FORESEEN: tuple[type[StockadeError] | type[EndedByHook], ...] = (*_REASONS, EndedByHook)
 """What ends a run and is no bug."""

@@ -3,7 +3,7 @@
 Seen in the wild: tool calls without `index`, `id` and `name` repeated in every piece, arguments as an object, `null`
 content, content as a list of parts, finish_reason "stop" beside tool calls, a usage piece without choices, thinking as
 `reasoning_content` (llama.cpp, vLLM, DeepSeek) and as `reasoning` (Ollama, OpenRouter), arguments as an object that
-every piece has whole, a `refusal` in place of content.
+every piece has whole, a `refusal` in place of content, an end amid a sentence because of what a filter saw in it.
 
 Small models say one thing over and over at temperature 0, and nobody should wait for the rest of a thousand tokens of
 it. Models that think before they answer may meet the bound of an answer amid that; then they are given more room.
@@ -13,9 +13,9 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from stockade.core.errors import ModelUnavailable
+from stockade.core.errors import AnswerHeldBack, ModelUnavailable
 from stockade.core.messages import REPEATS, ModelAnswer, ModelRequest, Reasoning, Usage
-from stockade.core.text import spoken_part
+from stockade.core.text import one_line, spoken_part
 from stockade.models.pricing import FREE, Price
 from stockade.models.replies import Refused, as_amount, as_count, as_dict, as_items, as_text, parsed
 
@@ -128,7 +128,9 @@ def _added(first: ModelAnswer, answer: ModelAnswer) -> ModelAnswer:
 THINKING = ("reasoning_content", "reasoning")
 _GROWING = {"reasoning.text": "text", "reasoning.summary": "summary"}
 """What of OpenRouter's `reasoning_details` comes in pieces: https://openrouter.ai/docs/use-cases/reasoning-tokens."""
-_HELD_BACK = {"content_filter", "refusal", "safety", "sensitive"}
+_HELD_BACK = {"content_filter", "content_filtered", "guardrail_intervened", "refusal", "sensitive",
+              "safety", "recitation", "blocklist", "prohibited_content", "spii"}  # fmt: skip
+"""How OpenAI, Bedrock, Anthropic, Zhipu and Google (the last five) say that nothing more comes, or nothing at all."""
 
 
 class _Call:
@@ -159,13 +161,13 @@ class AnswerBuilder:
     pieces of thinking, which is kept for its provider alone: with calls, it wants to have it back.
 
     An answer that costs something is heard to its end, whatever it says: what it costs is told behind it. `charges`: in
-    USD by the server itself, whose word goes before the table's.
+    USD by the server itself, whose word goes before the table's. `why_not`: what it says in place of an answer.
     """
 
     def __init__(self, price: Price | None = None, *, charges: bool = False) -> None:
         self._price, self._charges = price, charges
         self._repeats = Repeats() if not charges and (price is None or price == FREE) else None
-        self._pieces, self._heard = 0, ""
+        self._pieces, self._heard, self.why_not = 0, "", ""
         self.enough = False
         self.size = 0
         self.thoughts = 0
@@ -206,7 +208,10 @@ class AnswerBuilder:
         for call in calls if isinstance(calls, list) else ():
             self._add_call(as_dict(call))
         self._think(delta)
-        text = _flatten(delta.get("content")) or as_text(delta.get("refusal"))
+        text, declined = _flatten(delta.get("content")), as_text(delta.get("refusal"))
+        if declined:
+            self.why_not += declined
+            self.size += len(declined)
         if text:
             self._text.append(text)
             self.size += len(text)
@@ -286,7 +291,7 @@ class AnswerBuilder:
             content="".join(self._text), tool_calls=calls, finish_reason=self.finish_reason or "stop",
             usage=self._counted(), duration_s=duration_s, model=self._model, reasoning=self._reasoning(),
         )  # fmt: skip
-        return checked(answer, self.thoughts)
+        return checked(answer, self.thoughts, self.why_not)
 
     def _reasoning(self) -> Reasoning | None:
         """The fields of the message that go back with it; nothing without a call, as no provider wants it then."""
@@ -341,16 +346,16 @@ def _add_detail(details: list[dict[str, Any]], piece: dict[str, Any]) -> None:
     last[growing] = text
 
 
-def checked(answer: ModelAnswer, thoughts: int) -> ModelAnswer:
-    """The answer; StillThinking where it was cut before it began, ModelUnavailable where it was held back.
+def checked(answer: ModelAnswer, thoughts: int, why_not: str = "") -> ModelAnswer:
+    """The answer; StillThinking where it was cut before it began, AnswerHeldBack where it is none: what came of one is
+    not acted on.
 
-    `thoughts` are the pieces of thinking beside it.
+    `thoughts` are the pieces of thinking beside it, `why_not` what was said in place of an answer.
     """
-    if answer.finish_reason.lower() in _HELD_BACK and not answer.tool_calls and not answer.content.strip():
-        raise ModelUnavailable(
-            f"the answer was held back by the model's provider ({answer.finish_reason[:40]})",
-            "say the task in other words, or choose another --model",
-        )
+    if why_not or answer.finish_reason.lower() in _HELD_BACK:
+        reason = f" ({answer.finish_reason[:40]})" if answer.finish_reason.lower() in _HELD_BACK else ""
+        said = f": {one_line(why_not, 300)}" if why_not else ""
+        raise AnswerHeldBack(f"the answer was held back by the model's provider{reason}{said}")
     if answer.finish_reason == "length" and not answer.tool_calls:
         text, blank = spoken_part(answer.content), answer.content and answer.content.isspace()
         # Without a word of it what it thinks is kept back by its server; line breaks to the limit are no thinking.

@@ -12,6 +12,7 @@ from typing import Any
 from stockade.core.data import Data
 from stockade.core.messages import Message, ModelAnswer, ModelInfo, ModelRequest, Reasoning, Usage
 from stockade.core.ports import OnText
+from stockade.core.settings import Effort, nearest_effort
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.pricing import FREE, Price
 from stockade.models.providers import is_near, is_own
@@ -32,7 +33,7 @@ the server does not say: a file of a thousand lines is longer than the default.
 """
 _BUDGETS = {"minimal": 1024, "low": 4096, "medium": 8192, "high": 16_384, "xhigh": 24_576, "max": 31_744}
 """Tokens to think in, of models that know no effort: https://docs.anthropic.com/en/docs/build-with-claude/effort."""
-_LEVELS = ("low", "medium", "high", "xhigh", "max")
+_LEVELS: tuple[Effort, ...] = ("low", "medium", "high", "xhigh", "max")
 _THOUGHTS = ("thinking", "redacted_thinking")
 _NO_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _NOTHING = "(nothing)"
@@ -47,7 +48,7 @@ class Abilities(Data):
     adaptive: bool | None = None
     budget: bool | None = None
     off: bool | None = None
-    levels: tuple[str, ...] | None = None
+    levels: tuple[Effort, ...] | None = None
     max_tokens: int | None = None
 
     @classmethod
@@ -70,6 +71,7 @@ class Abilities(Data):
 def thinking(request: ModelRequest, can: Abilities) -> dict[str, Any]:
     """How much it shall think, in fields of the request; `max_tokens` among them, which thinking counts towards."""
     effort, asked = request.sampling.effort, request.sampling.max_tokens
+    levels = _LEVELS if can.levels is None else can.levels
     most = min(LONG_TOKENS, can.max_tokens or LONG_TOKENS)
     bound = asked or (most if can.max_tokens else DEFAULT_MAX_TOKENS)
     # What is said between calls may come as a summary in a block of thinking: without asking it is an empty one.
@@ -79,11 +81,11 @@ def thinking(request: ModelRequest, can: Abilities) -> dict[str, Any]:
     if effort is None:
         return {"max_tokens": bound, **always}
     if effort == "none":
-        level = _level("low", can.levels) if can.off is False else None
+        level = nearest_effort("low", levels) if can.off is False else None
         off = always if can.off is False else {"thinking": {"type": "disabled"}}
         return {"max_tokens": bound, **off, **({"output_config": {"effort": level}} if level else {})}
     fields: dict[str, Any] = {"max_tokens": asked or most}
-    if level := _level(effort, can.levels):
+    if level := nearest_effort(effort, levels):
         fields["output_config"] = {"effort": level}
     if can.adaptive is not False:
         return {**adaptive, **fields}
@@ -91,14 +93,6 @@ def thinking(request: ModelRequest, can: Abilities) -> dict[str, Any]:
     if can.budget is False or budget < 1024 or not _begins_with_thinking(request.messages):
         return fields
     return {"thinking": {"type": "enabled", "budget_tokens": budget}, **fields}
-
-
-def _level(effort: str, levels: Sequence[str] | None) -> str | None:
-    """The nearest that the model knows, below where there is one."""
-    wanted = _LEVELS.index("low" if effort == "minimal" else effort)
-    known = sorted(_LEVELS.index(level) for level in (_LEVELS if levels is None else levels))
-    below = [level for level in known if level <= wanted]
-    return _LEVELS[below[-1] if below else known[0]] if known else None
 
 
 def _begins_with_thinking(messages: Sequence[Message]) -> bool:
@@ -284,7 +278,9 @@ class AnthropicBuilder(AnswerBuilder):
     def _told(self, piece: dict[str, Any], end: dict[str, Any]) -> str:
         """What is said beside the content."""
         self._counts |= {name: value for name, value in as_dict(piece.get("usage")).items() if value is not None}
-        reason = as_text(end.get("stop_reason"))
+        reason, details = as_text(end.get("stop_reason")), as_dict(end.get("stop_details"))
+        why = (as_text(details.get(name)) for name in ("category", "explanation"))
+        self.why_not = self.why_not or ": ".join(filter(None, why))
         return self._piece({}, finish_reason=_REASONS.get(reason, reason), model=piece.get("model"))
 
     def _start(self, index: int, block: dict[str, Any]) -> str:
@@ -433,7 +429,7 @@ class AnthropicModel(ServedModel):
 
         asked = self._guard.request(request) if self._guard else request
         while True:
-            sent = self._forgotten.without(asked)
+            sent = self._sent(asked)
             try:
                 answer = await self._transport.ask(
                     self._asked, body(sent, self._model, self._refused, can=self._can), builder, on_text
@@ -447,7 +443,7 @@ class AnthropicModel(ServedModel):
         """See loop.window.CountsTokens."""
         if not self._counts:
             return None
-        asked = self._forgotten.without(self._guard.request(request) if self._guard else request)
+        asked = self._sent(self._guard.request(request) if self._guard else request)
         question = body(asked, self._model, self._refused, stream=False, can=self._can)
         reported = await self._transport.tell(f"{self._asked}/count_tokens", question)
         tokens = as_count(reported.get("input_tokens"))

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
-from stockade.core.errors import ContextExceeded, ModelFailed, ModelUnavailable
+from stockade.core.errors import AnswerHeldBack, ContextExceeded, ModelFailed, ModelUnavailable
 from stockade.core.messages import REPEATS, Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model, OnText
 from stockade.core.text import one_line
@@ -105,7 +105,10 @@ class ModelTeam:
             self._why = "; ".join(filter(None, (self._why, _reason(self._names[self._at], error))))
             if self._at + 1 == len(self._names):
                 if self._at:
-                    raise ModelUnavailable(self._why, error.hint) from error
+                    declined = isinstance(error, AnswerHeldBack)
+                    raise (
+                        AnswerHeldBack(self._why) if declined else ModelUnavailable(self._why, error.hint)
+                    ) from error
                 raise error
             member = self._fallbacks[self._at]
             self._at += 1

@@ -23,7 +23,8 @@ from urllib.parse import unquote, urlsplit
 import anyio
 import httpx2
 
-from stockade.core.errors import ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.core.errors import AnswerHeldBack, ContextExceeded, ModelFailed, ModelOverloaded, ModelUnavailable
+from stockade.core.settings import EFFORTS
 from stockade.core.text import one_line
 from stockade.models.providers import is_own
 from stockade.models.replies import (
@@ -261,7 +262,12 @@ _TOO_LONG = tuple(
         r"input (?:tokens exceed|length exceeds|is longer than)[^.]{0,60}(?:limit|context|maximum)",
     )
 )
-_HELD_BACK_CODES = {"invalid_prompt", "bio_policy", "misalignment_policy_violation"}
+_HELD_BACK_CODES = {"bio_policy", "cyber_policy", "misalignment_policy_violation", "content_policy_violation",
+                    "content_filter"}  # fmt: skip
+# OpenAI and OpenRouter, Azure, Anthropic's gateways.
+_FLAGGED = re.compile(r"(?:prompt|input|output|request|content) (?:was|has been) flagged|"
+                      r"violat\w+ (?:our|the) usage polic|content management polic|content polic\w+ violat",
+                      re.IGNORECASE)  # fmt: skip
 _NO_MONEY = re.compile(r"insufficient_quota|exceeded your current quota|credit balance is too low", re.IGNORECASE)
 # "Please retry in 34.07s", "try again in 1m2.5s", "in 20ms".
 _AGAIN_IN = re.compile(
@@ -285,14 +291,14 @@ _NO_SCHEMA = re.compile(r"failed to (?:parse|compile|load|build) (?:the )?(?:jso
                         re.IGNORECASE)  # fmt: skip
 _REFUSED = re.compile(r"unsupported|not supported|unknown|unrecogni[sz]ed|unexpected|deprecated|not permitted|"
                       r"not allowed|not support\b|may only be set|may not be enabled|must be (?:set to )?1\b|"
-                      r"extra inputs?\b", re.IGNORECASE)  # fmt: skip
+                      r"extra inputs?\b|input should be|must be one of|must be verified", re.IGNORECASE)  # fmt: skip
 _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "repetition_penalty", "seed",
              "presence_penalty", "typical_p", "frequency_penalty", "stop", "stream_options", "max_tokens",
              "max_completion_tokens", "cache_prompt", "id_slot", "response_format", "mirostat", "mirostat_tau",
              "mirostat_eta", "dry_multiplier", "dry_allowed_length", "max_output_tokens", "include",
              "reasoning_effort", "chat_template_kwargs", "effort", "output_config", "thinking", "reasoning_content",
              "reasoning", "reasoning_details", "prompt_cache_key", "session_id", "cache_control", "tool_choice",
-             "display"}  # fmt: skip
+             "display", "summary"}  # fmt: skip
 # Anthropic (four), OpenAI (four), Gemini: thinking that came back is not what they had sent.
 _THINKING_REFUSED = re.compile(
     "|".join((
@@ -319,6 +325,8 @@ def from_status(
         return too_long
     if status in (400, 404, 422) and _THINKING_REFUSED.search(f"{error.get('code')} {reply}"):
         return NotSupported(f"{server} does not take back its own thinking ({status}): {reply}", OWN_THINKING)
+    if status in (400, 403, 422) and _held_back(error, reply):
+        return AnswerHeldBack(f"{server} does not answer this ({status}): {reply}")
     if _NO_MODEL.search(f"{error.get('code')} {reply}") and status in (400, 403):
         return _not_found(server, model, reply, path, status)
     if status == 401 or (status == 403 and not _NOT_HERE.search(reply)) or (status == 400 and _NO_KEY.search(reply)):
@@ -340,7 +348,8 @@ def from_status(
     if (status in (400, 422) or status >= 500) and _NO_SCHEMA.search(reply):
         return NotSupported(f"{server} refused the request ({status}): {reply}", "response_format")
     if status in (400, 422) and (refused := _refused(error, reply)):
-        return NotSupported(f"{server} does not take {refused} ({status}): {reply}", refused)
+        named = [one for one in EFFORTS if re.search(f"['`\"]{one}['`\"]", reply)]
+        return NotSupported(f"{server} does not take {refused} ({status}): {reply}", refused, named)
     if status in _PASSING or status >= 500:
         word = "is busy" if status in (429, 529) else "failed"
         return ModelOverloaded(f"{server} {word} ({status}): {reply}", retry_after_s=later)
@@ -363,8 +372,8 @@ def from_stream(error: object, server: str) -> ModelFailed:
     """The error for `{"error": ...}` amid a stream."""
     fields = error if isinstance(error, dict) else {"message": str(error)}
     reply = _line(fields.get("message")) or _line(str(fields))
-    if fields.get("code") in _HELD_BACK_CODES:
-        return ModelUnavailable(f"{server} does not answer this: {reply}", "say the task in other words")
+    if fields.get("code") == "invalid_prompt" or _held_back(fields, reply):
+        return AnswerHeldBack(f"{server} does not answer this: {reply}")
     return _too_long(fields, reply) or ModelOverloaded(f"{server} broke off: {reply}")
 
 
@@ -373,6 +382,11 @@ def _error_of(body: bytes) -> dict[str, Any]:
     reply = as_dict(told[0] if isinstance(told, list) and told else told)  # Google puts it into a list
     error = reply.get("error", reply)
     return error if isinstance(error, dict) else {"message": error}
+
+
+def _held_back(error: Mapping[str, Any], said: str) -> bool:
+    """Whether it is the content that is refused, not the form of the request."""
+    return as_text(error.get("code")) in _HELD_BACK_CODES or _FLAGGED.search(said) is not None
 
 
 def _too_long(error: dict[str, Any], said: str) -> ContextExceeded | None:
@@ -396,7 +410,9 @@ def _refused(error: dict[str, Any], said: str) -> str | None:
     if _REFUSED.search(said):
         names += re.findall("[a-z_]+", said.lower())
     found = [word for word in names if word in _OPTIONAL]
-    lesser = (word for word in ("tool_choice", "display") if word in found)  # thinking, which is named too, can stay
+    lesser = (
+        word for word in ("tool_choice", "display", "summary") if word in found
+    )  # thinking, which is named too, can stay
     return next(lesser, None) or next(iter(found), None)
 
 

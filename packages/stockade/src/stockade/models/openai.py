@@ -263,7 +263,7 @@ class OpenAIModel(ServedModel):
         # question of a conversation owes nothing to the one before it.
         afresh = request.sampling.seed is not None and not self._begun
         while True:
-            sent = self._forgotten.without(request)
+            sent = self._sent(request)
             try:
                 url, body, builder = await self._in_tokens_of(sent, afresh) or self._in_text(sent, afresh)
                 answer = await self._transport.ask(url, body, builder, on_text)

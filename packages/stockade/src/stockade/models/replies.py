@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stockade.core.errors import ModelUnavailable
+from stockade.core.settings import Effort
 
 MAX_COUNT = 2**53
 """Above it JSON's numbers are not exact, and nobody's tokens reach it."""
@@ -93,9 +94,9 @@ class NoSuchModel(ModelUnavailable):
 
 class NotSupported(Refused):
     """The server would answer without `feature`: a parameter by its name, `system` for the role of that name, or
-    OWN_THINKING, what it had said before and takes back no more.
+    OWN_THINKING, what it had said before and takes back no more. `efforts` are those that it names.
     """
 
-    def __init__(self, message: str, feature: str) -> None:
+    def __init__(self, message: str, feature: str, efforts: Sequence[Effort] = ()) -> None:
         super().__init__(message)
-        self.feature = feature
+        self.feature, self.efforts = feature, tuple(efforts)

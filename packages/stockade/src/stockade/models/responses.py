@@ -26,8 +26,11 @@ def body(request: ModelRequest, model: str, dialect: Dialect, *, stream: bool = 
     """The whole request, without the parameters that this model does not take."""
     sampling, refused = request.sampling, dialect.refused
     fields: dict[str, Any] = {"model": model, "input": items(request.messages)}
-    if sampling.effort is not None:
-        fields["reasoning"] = {"effort": sampling.effort}
+    reasoning: dict[str, Any] = {"effort": sampling.effort} if sampling.effort is not None else {}
+    if dialect.responses and "summary" not in refused:
+        reasoning["summary"] = "auto"
+    if reasoning:
+        fields["reasoning"] = reasoning
     if request.schema_ is not None:
         form = {"type": "json_schema", "name": "answer", "strict": True, "schema": request.schema_}
         fields["text"] = {"format": form}
@@ -114,7 +117,7 @@ class ResponsesBuilder(AnswerBuilder):
             return self._whole(piece)
         if kind in ("response.output_text.delta", "response.refusal.delta"):
             self._streamed.add(index)
-            return self._piece({"content": delta})
+            return self._piece({"content" if kind == "response.output_text.delta" else "refusal": delta})
         if kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
             return self._piece({"reasoning_content": delta})
         if kind == "response.function_call_arguments.delta":
@@ -147,7 +150,9 @@ class ResponsesBuilder(AnswerBuilder):
             return self._piece({"tool_calls": [{"index": index, "id": item.get("call_id"), "function": function}]})
         content = item.get("content") if item.get("type") == "message" else None
         parts = [as_dict(part) for part in content] if isinstance(content, list) else []
-        return self._piece({"content": "".join(as_text(part.get("text") or part.get("refusal")) for part in parts)})
+        told = {name: "".join(as_text(part.get(key)) for part in parts)
+                for name, key in (("content", "text"), ("refusal", "refusal"))}  # fmt: skip
+        return self._piece(told)
 
     def _whole(self, response: dict[str, Any]) -> str:
         """An answer in one piece, from a server that does not stream."""
@@ -224,7 +229,7 @@ class ResponsesModel(OpenAIModel):
         """See loop.window.CountsTokens."""
         if not self._counts:
             return None
-        asked = self._forgotten.without(self._guard.request(request) if self._guard else request)
+        asked = self._sent(self._guard.request(request) if self._guard else request)
         question = body(asked, self._model, self._dialect, stream=False)
         url, _, query = self._asked.partition("?")
         reported = await self._transport.tell(f"{url}/input_tokens{'?' if query else ''}{query}", question)

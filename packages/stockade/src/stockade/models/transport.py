@@ -17,6 +17,7 @@ from stockade.core.data import Data
 from stockade.core.errors import ModelFailed, ModelOverloaded, ModelUnavailable
 from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
+from stockade.core.settings import Effort, nearest_effort
 from stockade.core.text import one_line
 from stockade.models.answer_builder import AnswerBuilder, Patience
 from stockade.models.http import Client, Response, from_status, from_stream
@@ -330,6 +331,7 @@ class ServedModel(ABC):
     def __init__(self, transport: Transport, info: ModelInfo) -> None:
         self._transport, self._info, self._patience, self._forgotten = transport, info, Patience(), Forgotten()
         self._listing = f"{transport.url}/models"
+        self._efforts: tuple[Effort, ...] = ()
 
     @property
     def info(self) -> ModelInfo:
@@ -370,13 +372,25 @@ class ServedModel(ABC):
             return f"did you mean {self._info.provider}/{near}?"
         return f"it has {', '.join(ids[:5])}{', ...' if len(ids) > 5 else ''}" if ids else None
 
+    def _sent(self, request: ModelRequest) -> ModelRequest:
+        """What of a request can be sent, by all that was refused so far: the very same where that is all of it."""
+        plain, sampling = self._forgotten.without(request), request.sampling
+        if sampling.effort is None or (near := nearest_effort(sampling.effort, self._efforts)) is None:
+            return plain
+        return plain.model_copy(update={"sampling": sampling.model_copy(update={"effort": near})})
+
     def _left_out(self, error: NotSupported, sent: ModelRequest, without: Callable[[str, ModelRequest], bool]) -> bool:
         """Whether `sent` can be asked without what was refused, which the user hears of where it changes how the model
         thinks.
         """
-        own = error.feature == OWN_THINKING
+        own, effort = error.feature == OWN_THINKING, sent.sampling.effort if error.feature in _EFFORT else None
+        known = [one for one in error.efforts if one != effort] if effort and not self._efforts else []
+        if effort and (near := nearest_effort(effort, known)):
+            self._efforts = tuple(known)
+            self._transport.progress(f"{error.message}; it is asked with {near}", 0, 0)
+            return True
         possible = self._forgotten.forget(sent) if own else without(error.feature, sent)
-        if possible and (own or (error.feature in _EFFORT and sent.sampling.effort)):
+        if possible and (own or effort):
             self._transport.progress(f"{error.message}; it is asked without it", 0, 0)
         return possible
 

@@ -137,6 +137,7 @@ _REASONS = {
     "store": 4,
     "bug": 4,
     "model": 5,
+    "declined": 5,
 }
 _STOPPED = 3
 
