@@ -28,7 +28,8 @@ FINISH = ("finish", {"answer": "3 lines"})
 async def serving(stage: Stage, server: FakeOpenAI, variable: str = "ANTHROPIC_BASE_URL") -> AsyncIterator[Run]:
     """`stockade` against this server."""
     async with server:
-        place = {variable: server.url if variable.startswith("ANTHROPIC") else server.base_url, "NO_COLOR": "1"}
+        place = {variable: server.base_url if variable.startswith("OPENAI") else server.url, "NO_COLOR": "1"}
+        place |= {"AZURE_OPENAI_API_KEY": "k"}
 
         async def run(*arguments: str) -> Ended:
             command = [sys.executable, "-m", "stockade.cli", *arguments]
@@ -101,6 +102,16 @@ async def test_openais_reasoning_items_go_back_as_they_came_over_many_turns(stag
     }
     assert ended.result["usage"]["thinking_tokens"] == 80
     assert bodies[-1]["input"][2] == answers(ended)[0]["reasoning"]["items"][0]
+
+
+async def test_openais_summaries_are_shown(stage: Stage) -> None:
+    gpt = Gpt()
+    server = gpt.server([gpt.turn("**Counting**", calls=[COUNT]), gpt.turn("", calls=[FINISH])])
+    async with serving(stage, server, "AZURE_OPENAI_ENDPOINT") as run:
+        ended = await run(*started(stage, "azure/o"))
+    assert (ended.status, ended.out) == (0, "3 lines\n"), ended.err
+    assert "**Counting**" in ended.err
+    assert {asked.body["reasoning"]["summary"] for asked in server.questions} == {"auto"}
 
 
 @pytest.mark.parametrize(("kind", "variable", "model"), [

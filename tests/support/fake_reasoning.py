@@ -207,7 +207,7 @@ class Gpt:
 
     def refuses(self, asked: Asked) -> Reply | None:
         """The refusal of a request that theirs would refuse."""
-        if not asked.path.startswith("/v1/responses"):
+        if not asked.path.removeprefix("/openai").startswith("/v1/responses"):  # Azure has it there
             return fails(404, "Invalid URL (POST /v1/chat/completions)", type="invalid_request_error")
         body = asked.body
         for name in ("temperature", "top_p", "seed"):

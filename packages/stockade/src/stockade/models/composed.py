@@ -105,10 +105,9 @@ class ModelTeam:
             self._why = "; ".join(filter(None, (self._why, _reason(self._names[self._at], error))))
             if self._at + 1 == len(self._names):
                 if self._at:
-                    declined = isinstance(error, AnswerHeldBack)
-                    raise (
-                        AnswerHeldBack(self._why) if declined else ModelUnavailable(self._why, error.hint)
-                    ) from error
+                    if isinstance(error, AnswerHeldBack):
+                        raise AnswerHeldBack(self._why) from error
+                    raise ModelUnavailable(self._why, error.hint) from error
                 raise error
             member = self._fallbacks[self._at]
             self._at += 1
