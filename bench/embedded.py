@@ -10,6 +10,8 @@ Every figure is a ratio of two things done in turn in one run, so that load meet
   who asks sees them.
 - *at once*: four users of one embedded server, each with a question of its own, over one user alone. All answers have
   the full length, or the figure would say how long they were.
+- *drafts*: four users at once, of whom none, two or all have a file written anew with one word changed, of a server
+  that guesses what stands in the prompt already over one that does not: the time until all have ended, and each kind's.
 - *cached*: the usage on record of a run of ten turns by the real command: what share of the prompt tokens of turns 2 to
   10 came from the cache, and of those that were there to be cached (all but what came new at the end).
 """
@@ -40,7 +42,8 @@ import sys, threading, xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.n_ctx, params.n_parallel = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(sys.argv[4])
-params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+if "drafts" in sys.argv:
+    params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
 params.port, params.ui = 0, False
 server = xllamacpp.Server(params)
 print(server.listening_address.rpartition(":")[2], flush=True)
@@ -62,10 +65,19 @@ def words(number: int) -> str:
     return f"Write a Python class that models machine number {number}, with many methods and docstrings."
 
 
+def rewriting(number: int) -> str:
+    """A file to be written anew, which is in the question nearly word by word."""
+    lines = "".join(f"    def step_{n}(self) -> int:\n        return {n * number} + self.size\n" for n in range(8))
+    return (
+        f"class Machine{number}:\n{lines}\nWrite this class again with `self.size` renamed to `self.width`. Only code."
+    )
+
+
 @contextmanager
-def own_server(path: Path) -> Iterator[int]:
+def own_server(path: Path, *, drafts: bool = True) -> Iterator[int]:
     """llama.cpp's own server of the same build; its port."""
     arguments = [sys.executable, "-c", OWN_SERVER, str(path), str(WINDOW * SLOTS), str(SLOTS), str(usable_cores())]
+    arguments += ["drafts"] if drafts else []
     process = subprocess.Popen(
         arguments,
         stdin=subprocess.PIPE,
@@ -151,6 +163,42 @@ async def at_once(path: Path, settings: ModelSettings, rounds: int, tokens: int)
     return {"rates": rates, "ratios": ratios, "ratio": statistics.median(ratios)}
 
 
+async def with_drafts(path: Path, rounds: int, tokens: int) -> dict[str, Any]:
+    """By how many of the four repeat: seconds with drafts over seconds without, of all, of those and of the others."""
+    found: dict[str, Any] = {}
+    with own_server(path) as guessing, own_server(path, drafts=False) as plain:
+        for port in (guessing, plain):
+            await anyio.to_thread.run_sync(bare, port, question("Hello.", 4))  # which pages the weights in
+        for repeating in (0, 2, 4):
+            ratios: list[dict[str, float]] = []
+            for number in range(rounds):
+                questions = [question((rewriting if place < repeating else words)(1 + number * SLOTS + place), tokens)
+                             for place in range(SLOTS)]  # fmt: skip
+                order = (guessing, plain) if number % 2 else (plain, guessing)
+                took = {port: await _each(port, questions) for port in order}
+                kinds = {"all": slice(None), "repeating": slice(repeating), "others": slice(repeating, None)}
+                ratios.append({name: max(took[guessing][part]) / max(took[plain][part])
+                               for name, part in kinds.items() if took[plain][part]})  # fmt: skip
+            found[str(repeating)] = ratios
+            medians = ", ".join(f"{name} {statistics.median(one[name] for one in ratios):.2f}" for name in ratios[0])
+            print(f"drafts, {repeating} of {SLOTS} repeat: times as long as without: {medians}", flush=True)
+    return found
+
+
+async def _each(port: int, questions: list[ModelRequest]) -> list[float]:
+    """Seconds until each has its answer, all asked at once."""
+    started, ended = time.monotonic(), [0.0] * len(questions)
+
+    async def one(place: int) -> None:
+        await anyio.to_thread.run_sync(bare, port, questions[place])
+        ended[place] = time.monotonic() - started
+
+    async with anyio.create_task_group() as group:
+        for place in range(len(questions)):
+            group.start_soon(one, place)
+    return ended
+
+
 def cached(path: Path, llama_server: str | None) -> dict[str, Any]:
     """A run of ten turns by the real command. The model may end earlier: the number of turns is printed."""
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as state:
@@ -187,7 +235,7 @@ async def main() -> None:
     parser.add_argument("--tokens", type=int, default=128, help="the length of each answer")
     parser.add_argument("--llama-server", default="off", help="a stock server for the embedded one and the run")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--only", choices=("through", "at-once", "cached"))
+    parser.add_argument("--only", choices=("through", "at-once", "drafts", "cached"))
     given = parser.parse_args()
     settings = ModelSettings(ctx_size=WINDOW, slots=SLOTS, llama_server=given.llama_server)
     found: dict[str, Any] = {}
@@ -198,6 +246,8 @@ async def main() -> None:
     if given.only in (None, "at-once"):
         found["at_once"] = await at_once(given.model, settings, given.rounds, given.tokens)
         print(f"{SLOTS} at once: {found['at_once']['ratio']:.2f} times the tokens/s of one", flush=True)
+    if given.only in (None, "drafts"):
+        found["drafts"] = await with_drafts(given.model, given.rounds, given.tokens)
     if given.only in (None, "cached"):
         found["cached"] = await anyio.to_thread.run_sync(cached, given.model, given.llama_server)
         print(f"cached: {found['cached']['share']:.1%} of the prompt tokens of turns 2 to {found['cached']['turns']}, "

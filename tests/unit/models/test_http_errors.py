@@ -262,3 +262,14 @@ def test_what_claude_would_do_without(said: str, feature: str) -> None:
 @pytest.mark.parametrize("fault", ["text", None, 3, [1], {"message": None}, {"message": "x" * 10_000}])
 def test_odd_errors_amid_a_stream(fault: object) -> None:
     assert isinstance(from_stream(fault, "box:1"), ModelOverloaded)
+
+
+def test_what_a_stream_says_of_money_and_of_waiting() -> None:
+    """As OpenAI's Responses and OpenRouter do, amid an answer."""
+    for fault in ({"code": "insufficient_quota", "message": "You exceeded your current quota"}, {"code": 402}):
+        found = from_stream(fault, "box:1")
+        assert isinstance(found, ModelUnavailable)
+        assert found.message.startswith("box:1 wants to be paid: ")
+    busy = from_stream({"code": "rate_limit_exceeded", "message": "Please try again in 11.5s. Visit us"}, "box:1")
+    assert isinstance(busy, ModelOverloaded)
+    assert busy.retry_after_s == 11.5

@@ -185,3 +185,28 @@ async def test_the_record_says_who_was_there_at_the_start() -> None:
     assert (await bench.run()).status == "done"
     (begun,) = [event for event in bench.shown if isinstance(event, ModelStarted)]
     assert begun.info == other.info
+
+
+async def test_under_a_bound_on_cost_none_is_asked_of_which_nobody_says_what_it_costs() -> None:
+    def unpriced() -> Entered:
+        model = Entered(["never"] * 3)
+        model.info = model.info.model_copy(update={"priced": False})
+        return model
+
+    cloud, smart, last = unpriced(), unpriced(), Entered(["two"])
+    fallbacks = [member("b/cloud", cloud, []), member("c/last", last, [])]
+    own = Entered(["one", BUSY])
+    async with ModelTeam(own, "a/own", smart=member("s/m", smart, []), fallbacks=fallbacks, capped=True) as team:
+        assert (await team.ask(STUCK)).content == "one"
+        answer = await team.ask(ASKED)
+        assert (answer.content, answer.by) == ("two", "c/last")
+        assert "b/cloud: --max-cost cannot be kept: nobody says what it costs" in answer.why
+    assert (cloud.requests, smart.requests) == ([], [])
+
+
+async def test_the_runs_own_may_tell_it_as_late_as_at_its_start() -> None:
+    model = Entered([say("finish", answer="x")])
+    model.info = model.info.model_copy(update={"priced": False})
+    finished = await Bench([], model=model).run(started(budget=Budget(max_cost=1.0)))
+    assert (finished.status, finished.reason) == ("failed", "usage")
+    assert (finished.detail, model.requests) == ("--max-cost cannot be kept: nobody says what script costs", [])

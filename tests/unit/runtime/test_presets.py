@@ -13,7 +13,7 @@ from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import FolderRule, Policy
 
 OURS = {"aider": "aider", "claude": "claude-code", "codex": "codex", "gemini": "gemini", "goose": "goose",
-        "opencode": "opencode"}  # fmt: skip
+        "opencode": "opencode", "pi": "pi", "qwen": "qwen", "copilot": "copilot"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("program", "bot"), OURS.items())
@@ -86,6 +86,20 @@ def test_a_setting_that_is_none_is_told_by_its_name(stage_home: Path) -> None:
 def test_ones_own_counts_before_ours(stage_home: Path) -> None:
     own(stage_home, 'hosts = ["gateway.example.org"]', name="claude")
     assert presets.of_program("claude").hosts == ("gateway.example.org",)
+
+
+def test_what_runs_it_may_have_been_unpacked_anywhere(tmp_path: Path) -> None:
+    """And not the one of the system is what is found inside."""
+    (tools := tmp_path / "tools").mkdir()
+    (tools / "node-24").write_bytes(b"\x7fELF")
+    (tools / "node-24").chmod(0o755)
+    (tools / "node").symlink_to("node-24")
+    (tmp_path / "agent").write_text("#!/usr/bin/env node\n")
+    (tmp_path / "agent").chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{tools}", "HOME": str(tmp_path / "home")}
+    _, policy = seen(Policy(), "agent", "/usr/bin", environment)
+    assert {rule.inside for rule in policy.lent} == {str(tmp_path / "agent"), str(tools / "node")}
+    assert policy.environment["PATH"].split(":") == [str(tmp_path), str(tools), "/usr/bin"]
 
 
 def test_what_is_seen_of_a_program(tmp_path: Path) -> None:

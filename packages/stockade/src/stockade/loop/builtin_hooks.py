@@ -59,7 +59,9 @@ class BudgetLimits(Hook):
     timeout_s = None
 
     async def before_turn(self, ctx: HookContext) -> AddMessage | EndRun | None:
-        now = ctx.clock.now()
+        now, model = ctx.clock.now(), ctx.state.model
+        if ctx.account.budget.max_cost and model is not None and not model.priced:
+            return EndRun("failed", "usage", f"--max-cost cannot be kept: nobody says what {model.name} costs")
         if (bound := ctx.account.exhausted(now)) is not None:
             return EndRun("stopped", _BOUNDS[bound.split(":")[0]], bound)
         warning = ctx.account.warning(now, ctx.state.warnings) if ctx.started.autonomy is None else None

@@ -37,7 +37,7 @@ class ModelTeam:
 
     What cannot be asked is left for the next of `fallbacks` until the end of the run; its tries are spent by then. What
     a request wants of a stronger model (`Sampling.smart`) is asked of `smart`. An answer of another one than `own` says
-    who gave it, and why: `by` and `why`.
+    who gave it, and why: `by` and `why`. `capped`: none is asked of which nobody says what it costs.
     """
 
     def __init__(
@@ -48,11 +48,12 @@ class ModelTeam:
         fast: Model | None = None,
         smart: Member | None = None,
         fallbacks: Sequence[Member] = (),
+        capped: bool = False,
     ) -> None:
         self.own, self.fast, self._smart, self._fallbacks = own, fast, smart, tuple(fallbacks)
         self._names = (name, *(one.name for one in fallbacks))
         self._stack, self._open = AsyncExitStack(), dict[str, Model]()
-        self._at, self._why, self._without_smart = 0, "", False
+        self._at, self._why, self._without_smart, self._capped = 0, "", False, capped
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -121,7 +122,10 @@ class ModelTeam:
     async def _entered(self, member: Member) -> Model:
         if member.name not in self._open:
             self._open[member.name] = await self._stack.enter_async_context(await member.make())
-        return self._open[member.name]
+        model = self._open[member.name]
+        if self._capped and not model.info.priced:  # which a server that hands on what it is asked tells only then
+            raise ModelUnavailable("--max-cost cannot be kept: nobody says what it costs")
+        return model
 
     async def _ask_smart(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer | None:
         """None where it cannot be asked: the run goes on without."""

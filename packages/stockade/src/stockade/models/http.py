@@ -311,6 +311,7 @@ _THINKING_REFUSED = re.compile(
         r"thought.?signature.{0,40}(?:is not valid|invalid|corrupted)|corrupted thought.?signature",
     )), re.IGNORECASE,
 )  # fmt: skip
+_BALANCE = "look at the account's balance"
 _PASSING = {408, 409, 425, 429}
 
 
@@ -337,8 +338,8 @@ def from_status(
     later = told if later is None else later
     if status == 429 and told is not None:  # of a quota a minute Google says what others say where the money is gone
         return ModelOverloaded(f"{server} is busy ({status}): {reply}", retry_after_s=later)
-    if status == 402 or _NO_MONEY.search(f"{error.get('code')} {error.get('type')} {reply}"):
-        return ModelUnavailable(f"{server} wants to be paid ({status}): {reply}", "look at the account's balance")
+    if status == 402 or _out_of_money(error, reply):
+        return ModelUnavailable(f"{server} wants to be paid ({status}): {reply}", _BALANCE)
     if status in (400, 404) and "v1/responses" in reply and path.endswith("/chat/completions"):
         return Refused(f"{server} refused the request ({status}): {reply}", "-o api=responses asks it there")
     if status == 404:
@@ -374,7 +375,9 @@ def from_stream(error: object, server: str) -> ModelFailed:
     reply = _line(fields.get("message")) or _line(str(fields))
     if fields.get("code") == "invalid_prompt" or _held_back(fields, reply):
         return AnswerHeldBack(f"{server} does not answer this: {reply}")
-    return _too_long(fields, reply) or ModelOverloaded(f"{server} broke off: {reply}")
+    if _out_of_money(fields, reply):
+        return ModelUnavailable(f"{server} wants to be paid: {reply}", _BALANCE)
+    return _too_long(fields, reply) or ModelOverloaded(f"{server} broke off: {reply}", retry_after_s=told_delay(fields))
 
 
 def _error_of(body: bytes) -> dict[str, Any]:
@@ -382,6 +385,11 @@ def _error_of(body: bytes) -> dict[str, Any]:
     reply = as_dict(told[0] if isinstance(told, list) and told else told)  # Google puts it into a list
     error = reply.get("error", reply)
     return error if isinstance(error, dict) else {"message": error}
+
+
+def _out_of_money(error: Mapping[str, Any], said: str) -> bool:
+    told = f"{error.get('code')} {error.get('type')} {said}"
+    return error.get("code") == 402 or _NO_MONEY.search(told) is not None
 
 
 def _held_back(error: Mapping[str, Any], said: str) -> bool:

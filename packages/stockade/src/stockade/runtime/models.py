@@ -87,7 +87,8 @@ async def model_of(spec: RunSpec, on_progress: OnProgress | None) -> tuple[Model
     for one in (*fallbacks, *filter(None, (smart,))):
         if spec.max_cost and one.name.partition("/")[0] not in FILES:
             check_priced(make_budget(spec, Budget()), (await one.make()).info, one.name)
-    return ModelTeam(model, name, fast=fast, smart=smart, fallbacks=fallbacks), name, note
+    capped = bool(spec.max_cost)
+    return ModelTeam(model, name, fast=fast, smart=smart, fallbacks=fallbacks, capped=capped), name, note
 
 
 async def member_of(spec: RunSpec, name: str, prefix: str, on_progress: OnProgress | None) -> Member:

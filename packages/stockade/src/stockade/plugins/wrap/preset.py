@@ -110,8 +110,9 @@ def seen(
         chains = find(Path(os.devnull), {**environment, "PATH": str(needed.parent)}, home)
         mounts |= {path for one in chains for path in one.mounts}
         programs += [path for one in chains for path in one.path]
-        if not chains and not _of_the_system(needed.resolve()):
-            mounts.add(str(needed.resolve()))
+        if not chains and not _of_the_system(needed.resolve()):  # one that was unpacked somewhere
+            mounts.add(str(needed))
+            programs.append(str(needed.parent))
     if any(home.is_relative_to(one) for one in mounts):
         raise UsageError(f"{program} cannot be shown without your whole home", "install it in a folder of its own")
     shown = {rule.inside for rule in policy.lent}
