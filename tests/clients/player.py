@@ -14,12 +14,13 @@ DONE = "all is done"
 class Player:
     """Entered, it serves on `port`. Whoever has had the results of n calls is given call n; behind the last, words.
     Before it hears `waits_for` it gives only words.
-    `asked`: what came, each with its headers.
+    `asked`: what came, each with its headers. `pages`: what is got, by the beginning of its path.
     """
 
     def __init__(self, steps: Sequence[Step] = (), words: str = DONE) -> None:
         self.steps, self.words, self.waits_for = steps, words, ""
         self.asked: list[tuple[dict[str, str], dict[str, Any]]] = []
+        self.pages: dict[str, Any] = {}
         player = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -34,7 +35,9 @@ class Player:
                 if "Upgrade" in self.headers:
                     self.send_error(426)
                     return
-                self._send(b'{"object": "list", "data": []}', "application/json")
+                found = (page for path, page in player.pages.items() if self.path.startswith(path))
+                page = next(found, {"object": "list", "data": []})
+                self._send(json.dumps(page).encode(), "application/json")
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")

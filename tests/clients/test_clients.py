@@ -60,7 +60,8 @@ fixed
 >>>>>>> REPLACE
 ```
 """
-HOSTS = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com")
+COPILOTS = "api.individual.githubcopilot.com"
+HOSTS = ("api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.github.com", COPILOTS)
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "COPILOT_PROVIDER_API_KEY")
 ASKS = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
 READ_ONLY = ("-c", 'sandbox_mode="read-only"')
@@ -156,6 +157,23 @@ def test_claude_code_with_the_token_of_a_subscription(
     _works_by_itself(project, internet, ("claude",), "claude-opus-4-8", (READ, EDIT, WRITE, BASH), ())
     sent = [{name.lower(): value for name, value in headers.items()} for headers, body in internet.asked if body]
     assert {one.get("authorization") for one in sent} == {f"Bearer {VALUE}"}
+
+
+def test_copilot_with_a_token_of_github(project: Stage, internet: Internet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which it looks at before it sends it, to GitHub and to the host that GitHub names."""
+    monkeypatch.setenv("COPILOT_GITHUB_TOKEN", VALUE)
+    monkeypatch.delenv("COPILOT_PROVIDER_API_KEY")
+    limits = {"max_context_window_tokens": 128_000, "max_prompt_tokens": 100_000, "max_output_tokens": 16_000}
+    supports = {"tool_calls": True, "streaming": True}
+    can = {"type": "chat", "family": "gpt-5", "tokenizer": "o200k_base", "limits": limits, "supports": supports}
+    model = {"id": "gpt-5", "name": "gpt-5", "version": "gpt-5", "vendor": "openai", "model_picker_enabled": True,
+             "policy": {"state": "enabled"}, "capabilities": can,
+             "supported_endpoints": ["/chat/completions"]}  # fmt: skip
+    user = {"login": "me", "copilot_plan": "individual", "chat_enabled": True}
+    internet.pages = {"/copilot_internal/user": {**user, "endpoints": {"api": f"https://{COPILOTS}"}},
+                      "/models": {"data": [model]}, "/user": {"login": "me", "id": 1}}  # fmt: skip
+    _works_by_itself(project, internet, ("copilot",), "gpt-5", COPILOT, ())
+    assert {"api.github.com", COPILOTS} <= set(internet.reached)
 
 
 def _works_by_itself(

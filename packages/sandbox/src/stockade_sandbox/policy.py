@@ -108,6 +108,9 @@ class Network:
             raise ValueError(f"{self.mode!r} is no mode of the network (write none, allow or open)")
 
 
+_OF_GITHUB = ("GH_TOKEN", "GITHUB_TOKEN", "COPILOT_GITHUB_TOKEN")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
     """A secret that never enters. Inside, the variable `name` holds `sentinel`; the proxy puts the value in where that
@@ -142,8 +145,11 @@ class Credential:
 
     @property
     def sentinel(self) -> str:
-        """What stands for the value inside: the same in every sandbox, worth nothing."""
-        return f"stockade-{self.name}-{hashlib.sha256(self.name.encode()).hexdigest()[:24]}"
+        """What stands for the value inside: the same in every sandbox, worth nothing. Of GitHub's tokens it has
+        the form, at which programs look before they send one.
+        """
+        form = "github_pat_" if self.name in _OF_GITHUB else ""
+        return f"{form}stockade-{self.name}-{hashlib.sha256(self.name.encode()).hexdigest()[:24]}"
 
 
 def parse_credential(text: str) -> Credential:

@@ -156,6 +156,11 @@ async def test_authorization_by_name_is_a_bearers_unless_the_program_has_its_own
         assert f"\r\nAuthorization: token {VALUE}\r\n" in w.got[1].decode()
 
 
+def test_what_stands_for_a_token_of_github_looks_like_one() -> None:
+    assert parse_credential("GH_TOKEN@api.github.com").sentinel.startswith("github_pat_stockade-GH_TOKEN-")
+    assert parse_credential("MY_KEY@api.github.com").sentinel.startswith("stockade-MY_KEY-")
+
+
 async def test_without_the_sentinel_nothing_is_put_in(tmp_path: Path) -> None:
     async with world(tmp_path, "KEY@good.test:PORT") as w:
         await w.curl("-d", "SENTINEL", "https://good.test:PORT/SENTINEL")
