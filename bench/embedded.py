@@ -5,13 +5,14 @@
 Every figure is a ratio of two things done in turn in one run, so that load meets both alike.
 
 - *through us*: `llama.cpp's own server` is xllamacpp.Server, the same build, in a process of its own with the same
-  threads, slots, speculation and GOMP_SPINCOUNT, asked by a bare socket; *embedded* is EmbeddedModel, supervisor and
+  threads, slots and GOMP_SPINCOUNT, asked by a bare socket; *embedded* is EmbeddedModel, supervisor and
   adapter included. Both get the same greedy question; tokens a second from the question to the last token, as the one
   who asks sees them.
 - *at once*: four users of one embedded server, each with a question of its own, over one user alone. All answers have
   the full length, or the figure would say how long they were.
-- *drafts*: four users at once, of whom none, two or all have a file written anew with one word changed, of a server
-  that guesses what stands in the prompt already over one that does not: the time until all have ended, and each kind's.
+- *drafts*: users of whom none, some or all have a file written anew with one word changed, of a server that guesses
+  what stands in the prompt already (`ngram-simple`) over one that does not: the time until all have ended, and each
+  kind's own.
 - *cached*: the usage on record of a run of ten turns by the real command: what share of the prompt tokens of turns 2 to
   10 came from the cache, and of those that were there to be cached (all but what came new at the end).
 """
@@ -74,7 +75,7 @@ def rewriting(number: int) -> str:
 
 
 @contextmanager
-def own_server(path: Path, *, drafts: bool = True) -> Iterator[int]:
+def own_server(path: Path, *, drafts: bool = False) -> Iterator[int]:
     """llama.cpp's own server of the same build; its port."""
     arguments = [sys.executable, "-c", OWN_SERVER, str(path), str(WINDOW * SLOTS), str(SLOTS), str(usable_cores())]
     arguments += ["drafts"] if drafts else []
@@ -164,24 +165,24 @@ async def at_once(path: Path, settings: ModelSettings, rounds: int, tokens: int)
 
 
 async def with_drafts(path: Path, rounds: int, tokens: int) -> dict[str, Any]:
-    """By how many of the four repeat: seconds with drafts over seconds without, of all, of those and of the others."""
+    """By how many of how many repeat: seconds with drafts over seconds without, of all, of those and of the others."""
     found: dict[str, Any] = {}
-    with own_server(path) as guessing, own_server(path, drafts=False) as plain:
+    with own_server(path, drafts=True) as guessing, own_server(path) as plain:
         for port in (guessing, plain):
             await anyio.to_thread.run_sync(bare, port, question("Hello.", 4))  # which pages the weights in
-        for repeating in (0, 2, 4):
+        for users, repeating in ((1, 0), (1, 1), (SLOTS, 0), (SLOTS, 2), (SLOTS, SLOTS)):
             ratios: list[dict[str, float]] = []
             for number in range(rounds):
                 questions = [question((rewriting if place < repeating else words)(1 + number * SLOTS + place), tokens)
-                             for place in range(SLOTS)]  # fmt: skip
+                             for place in range(users)]  # fmt: skip
                 order = (guessing, plain) if number % 2 else (plain, guessing)
                 took = {port: await _each(port, questions) for port in order}
                 kinds = {"all": slice(None), "repeating": slice(repeating), "others": slice(repeating, None)}
                 ratios.append({name: max(took[guessing][part]) / max(took[plain][part])
                                for name, part in kinds.items() if took[plain][part]})  # fmt: skip
-            found[str(repeating)] = ratios
+            found[f"{repeating} of {users}"] = ratios
             medians = ", ".join(f"{name} {statistics.median(one[name] for one in ratios):.2f}" for name in ratios[0])
-            print(f"drafts, {repeating} of {SLOTS} repeat: times as long as without: {medians}", flush=True)
+            print(f"drafts, {repeating} of {users} repeat: times as long as without: {medians}", flush=True)
     return found
 
 

@@ -189,7 +189,6 @@ def launch_spec(load: Load, binary: Path | None = None) -> dict[str, Any]:
     spec["environment"] |= {
         "LLAMA_API_KEY": load.api_key, "LLAMA_ARG_CACHE_RAM": str(_CACHE_RAM_MIB), "LLAMA_ARG_UI": "0",
         "LLAMA_ARG_JINJA": "1", "LLAMA_ARG_ENDPOINT_SLOTS": "1", "LLAMA_ARG_OFFLINE": "1",
-        "LLAMA_ARG_SPEC_TYPE": "ngram-simple",
     }  # fmt: skip
     # A llamafile begins as a shell script does, on purpose: `sh` starts it where the kernel does not know its format.
     itself = os.path.realpath(binary) == load.path

@@ -75,9 +75,6 @@ def _start(settings: dict[str, object]):  # type: ignore[no-untyped-def]
     # The first question pages the weights in as well as a warm-up would; fitting only moves layers between devices.
     params.warmup = False
     params.fit_params = any("GPU" in str(device.get("type")) for device in xllamacpp.get_device_info())
-    # What stands in the prompt already is guessed and checked at once: half the work where a file is repeated with a
-    # change, and none more elsewhere (docs/models.md).
-    params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
     params.use_jinja = True
     params.ui = False
     params.endpoint_props = False
