@@ -86,10 +86,14 @@ class ReadingRoom:
     ) -> Sandbox:
         """One, not entered yet; it also sees `folders`. Entering raises PolicyNotEnforceable or SandboxFailed."""
         mounts = list(zip(self._libraries, self.packages, strict=True))
+        environment: dict[str, str] = {}
         if str(self._prefix) not in _SYSTEM:
             mounts.append((self._prefix, f"{_INSIDE}/python"))
+            environment = {
+                "LD_LIBRARY_PATH": f"{_INSIDE}/python/lib"
+            }  # of a Python that was built with --enable-shared
         layers = [FolderLayer(host=str(host), inside=inside, mode="ro", strategy="direct") for host, inside in mounts]
-        policy = Policy(network=network or Network(), limits=self.limits)
+        policy = Policy(network=network or Network(), limits=self.limits, environment=environment)
         assert policy.workdir == WORKSPACE
         sandbox = BubblewrapSandbox(policy, [*folders, *layers], self.base, self.egress)
         sandbox.on_network = on_network

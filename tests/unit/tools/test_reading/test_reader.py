@@ -49,6 +49,15 @@ async def test_pdf_without_its_library_names_that(tmp_path: Path) -> None:
         await Reader(Bare(tmp_path)).read(pdf(["x"]), NAMES)
 
 
+async def test_a_python_of_another_place_finds_its_own_library(tmp_path: Path) -> None:
+    """As one has to that was built with --enable-shared: it looks where it was installed, and is seen elsewhere."""
+    room = ReadingRoom(tmp_path)
+    async with room.open() as sandbox:
+        done = await sandbox.exec([room.python, "-I", "-c", "import os; print(os.getenv('LD_LIBRARY_PATH'))"])
+    moved = room.python.startswith("/reading/")
+    assert done.stdout.decode().strip() == ("/reading/python/lib" if moved else "None")
+
+
 async def test_pdf_of_pictures_says_so(reader: Reader) -> None:
     assert "OCR is needed" in text(await reader.read(pdf(["", ""]), NAMES))
 
