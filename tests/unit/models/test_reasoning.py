@@ -229,6 +229,23 @@ async def test_an_effort_that_is_not_taken_is_the_nearest_that_is_named(
     assert heard.lines[0].endswith(f"it is asked with {sent[-1]}" if sent[-1] else "it is asked without it")
 
 
+@pytest.mark.parametrize(
+    ("said", "effort", "sent"),
+    [("1 validation error:\n  {'type': 'literal_error', 'loc': ('body', 'reasoning_effort'), 'msg': \"Input should be"
+      " 'low', 'medium' or 'high'\", 'input': 'xhigh'}", "xhigh", ["xhigh", "high"]),
+     ("Validation error for `reasoning_effort`: expected one of `'low' | 'medium' | 'high'`, received `'xhigh'`.",
+      "xhigh", ["xhigh", "high"]),
+     ("`reasoning_effort` must be one of `none` or `default`", "low", ["low", None]),
+     ("Budget 0 is invalid. This model only works in thinking mode.", "none", ["none", None]),
+     ("Unable to submit request because Thinking can't be disabled for this model.", "none", ["none", None])],
+    ids=["vLLM, SGLang", "Kimi", "Groq", "Gemini", "Vertex"],
+)  # fmt: skip
+async def test_how_others_say_that_an_effort_is_not_theirs(said: str, effort: Effort, sent: list[str | None]) -> None:
+    server = FakeOpenAI([fails(400, said), calls(), calls()])
+    await conversation(chat(server), 2, Sampling(effort=effort))
+    assert [body.get("reasoning_effort") for body in bodies(server)] == [*sent, sent[-1]]
+
+
 async def test_items_that_are_no_pair_with_the_calls_are_written_anew() -> None:
     """A reasoning item without the very call that followed it is refused; so is a changed block."""
     for theirs, opened in ((Gpt(), gpt), (Claude(), claude)):

@@ -13,7 +13,7 @@ from stockade.runtime.spec import RunSpec
 from stockade_sandbox.policy import FolderRule, Policy
 
 OURS = {"aider": "aider", "claude": "claude-code", "codex": "codex", "gemini": "gemini", "goose": "goose",
-        "opencode": "opencode", "pi": "pi", "qwen": "qwen", "copilot": "copilot"}  # fmt: skip
+        "opencode": "opencode", "pi": "pi", "qwen": "qwen", "copilot": "copilot", "vibe": "vibe"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("program", "bot"), OURS.items())

@@ -151,7 +151,7 @@ def auto(
                 flags.flag("max_turns")), flags.CHECK, flags.SANDBOX, flags.HERE, flags.CHANGES,
                flags.LOOK, flags.STORE, (flags.OPTION,))  # fmt: skip
 def wrap(argv: tuple[str, ...], prompt: str | None, *, home: str | None, cast: Path | None, **values: Any) -> int:
-    """Run claude, codex, gemini, opencode, aider, goose, pi, qwen, copilot, or any program, in the sandbox.
+    """Run claude, codex, gemini, opencode, aider, goose, pi, qwen, copilot, vibe, or any program, in the sandbox.
 
     Your terminal is passed through to it, as it is; piped, its streams are. What it wrote to the folder, by whatever
     means, is reviewed at its end as after `stockade run`. Exit status: the program's own; 1 where --check

@@ -291,7 +291,8 @@ _NO_SCHEMA = re.compile(r"failed to (?:parse|compile|load|build) (?:the )?(?:jso
                         re.IGNORECASE)  # fmt: skip
 _REFUSED = re.compile(r"unsupported|not supported|unknown|unrecogni[sz]ed|unexpected|deprecated|not permitted|"
                       r"not allowed|not support\b|may only be set|may not be enabled|must be (?:set to )?1\b|"
-                      r"extra inputs?\b|input should be|must be one of|must be verified", re.IGNORECASE)  # fmt: skip
+                      r"extra inputs?\b|input should be|must be one of|expected one of|must be verified|"
+                      r"only works in thinking mode|thinking can.?t be disabled", re.IGNORECASE)  # fmt: skip
 _OPTIONAL = {"temperature", "top_p", "top_k", "min_p", "repeat_penalty", "repetition_penalty", "seed",
              "presence_penalty", "typical_p", "frequency_penalty", "stop", "stream_options", "max_tokens",
              "max_completion_tokens", "cache_prompt", "id_slot", "response_format", "mirostat", "mirostat_tau",

@@ -14,7 +14,7 @@ from stockade.core.messages import ModelAnswer, ModelInfo, ModelRequest
 from stockade.core.ports import OnText
 from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.completion import PRESERVED, CompletionBuilder, SchemaGrammars
-from stockade.models.openai_request import Dialect, PayloadCache, completion_body
+from stockade.models.openai_request import Dialect, PayloadCache, completion_body, effort_fields
 from stockade.models.pricing import FREE, Price, price_of
 from stockade.models.providers import bearer, is_near, is_own
 from stockade.models.replies import NotSupported, as_count, as_dict, as_text, parse_size_label
@@ -275,6 +275,9 @@ class OpenAIModel(ServedModel):
 
     def _without(self, feature: str, request: ModelRequest) -> bool:
         """Whether there is another way to ask, without `feature`."""
+        told = effort_fields(request.sampling.effort, self._dialect.effort)
+        if feature in ("thinking", "effort") and feature not in told:  # as the server calls it
+            feature = "reasoning_effort"
         changed = self._dialect.without(feature)
         if changed is None or (feature == "response_format" and request.schema_ is None):
             return False
