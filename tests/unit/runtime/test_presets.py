@@ -98,7 +98,10 @@ def test_what_runs_it_may_have_been_unpacked_anywhere(tmp_path: Path) -> None:
     (tmp_path / "agent").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{tools}", "HOME": str(tmp_path / "home")}
     _, policy = seen(Policy(), "agent", "/usr/bin", environment)
-    assert {rule.inside for rule in policy.lent} == {str(tmp_path / "agent"), str(tools / "node")}
+    assert {rule.inside: rule.host for rule in policy.lent} == {
+        str(tmp_path / "agent"): str(tmp_path / "agent"),
+        str(tools / "node"): str(tools / "node-24"),
+    }
     assert policy.environment["PATH"].split(":") == [str(tmp_path), str(tools), "/usr/bin"]
 
 

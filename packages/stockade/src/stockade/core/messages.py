@@ -44,13 +44,11 @@ class Reasoning(Data):
         """What of it is for people: summaries by Anthropic and OpenAI, also of what was said between calls."""
         texts: list[object] = []
         for item in self.items:
-            if (self.form, item.get("type")) == ("anthropic", "thinking"):
+            kind, parts = (self.form, item.get("type")), item.get("summary")
+            if kind == ("anthropic", "thinking"):
                 texts.append(item.get("thinking"))
-            elif (self.form, item.get("type")) == ("responses", "reasoning"):
-                parts = item.get("summary")
-                texts += (
-                    [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-                )
+            elif kind == ("responses", "reasoning") and isinstance(parts, list):
+                texts += [part.get("text") for part in parts if isinstance(part, dict)]
         return "\n".join(text for text in texts if isinstance(text, str) and text.strip())
 
 

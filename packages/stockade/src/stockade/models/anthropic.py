@@ -279,8 +279,8 @@ class AnthropicBuilder(AnswerBuilder):
         """What is said beside the content."""
         self._counts |= {name: value for name, value in as_dict(piece.get("usage")).items() if value is not None}
         reason, details = as_text(end.get("stop_reason")), as_dict(end.get("stop_details"))
-        why = (as_text(details.get(name)) for name in ("category", "explanation"))
-        self.why_not = self.why_not or ": ".join(filter(None, why))
+        if reason == "refusal":
+            self.why_not = ": ".join(filter(None, (as_text(details.get(name)) for name in ("category", "explanation"))))
         return self._piece({}, finish_reason=_REASONS.get(reason, reason), model=piece.get("model"))
 
     def _start(self, index: int, block: dict[str, Any]) -> str:

@@ -419,9 +419,8 @@ def _refused(error: dict[str, Any], said: str) -> str | None:
     if _REFUSED.search(said):
         names += re.findall("[a-z_]+", said.lower())
     found = [word for word in names if word in _OPTIONAL]
-    lesser = (
-        word for word in ("tool_choice", "display", "summary") if word in found
-    )  # thinking, which is named too, can stay
+    # Thinking, which is named too, can stay.
+    lesser = (word for word in ("tool_choice", "display", "summary") if word in found)
     return next(lesser, None) or next(iter(found), None)
 
 

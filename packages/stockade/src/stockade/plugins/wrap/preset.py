@@ -105,19 +105,22 @@ def seen(
     if found is None or _of_the_system(real := Path(found).resolve()):
         return program, policy
     home = Path(environment.get("HOME") or expanduser("~"))
-    mounts, programs = {str(_root_of(real))}, [str(real.parent)]
+    mounts, programs = {(root := str(_root_of(real))): root}, [str(real.parent)]  # what stands where inside
     for needed in _interpreters(real, environment.get("PATH")):
         chains = find(Path(os.devnull), {**environment, "PATH": str(needed.parent)}, home)
-        mounts |= {path for one in chains for path in one.mounts}
+        mounts |= {path: path for one in chains for path in one.mounts}
         programs += [path for one in chains for path in one.path]
         if not chains and not _of_the_system(needed.resolve()):  # one that was unpacked somewhere
-            mounts.add(str(needed))
-            programs.append(str(needed.parent))
-    if any(home.is_relative_to(one) for one in mounts):
+            mounts[str(needed.absolute())] = str(needed.resolve())
+            programs.append(str(needed.absolute().parent))
+    if any(home.is_relative_to(one) for one in mounts.values()):
         raise UsageError(f"{program} cannot be shown without your whole home", "install it in a folder of its own")
     shown = {rule.inside for rule in policy.lent}
-    outer = sorted(path for path in mounts - shown if not any(path.startswith(f"{one}/") for one in mounts | shown))
-    lent = tuple(FolderRule(host=path, mode="ro", inside=path) for path in outer)
+    above = {*mounts, *shown}
+    outer = sorted(
+        path for path in mounts if path not in shown and not any(path.startswith(f"{one}/") for one in above)
+    )
+    lent = tuple(FolderRule(host=mounts[path], mode="ro", inside=path) for path in outer)
     search = dict.fromkeys([*programs, policy.environment.get("PATH", system_path)])
     variables = {**policy.environment, "PATH": ":".join(search)}
     return str(real), replace(policy, lent=(*policy.lent, *lent), environment=variables)
