@@ -89,7 +89,9 @@ async def wrote(record: str) -> int:
 def test_a_node_is_killed_and_another_goes_on_with_the_files(stage: Stage) -> None:
     store = stage.tmp_path / "store"
     with nodes_apart(stage) as nodes:
-        arguments = batch(stage, nodes, str(store), "--apply", delay_s=4 if ALL == 8 else ALL)
+        arguments = batch(
+            stage, nodes, str(store), "--apply", delay_s=max(8, ALL)
+        )  # the first must not be over when the last begins
         process = stage.start(*arguments)
         while not (stage.state / "runs.db").exists():
             assert process.poll() is None, process.stderr and process.stderr.read()
