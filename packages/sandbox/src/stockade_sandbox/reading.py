@@ -89,7 +89,7 @@ class ReadingRoom:
         environment: dict[str, str] = {}
         if str(self._prefix) not in _SYSTEM:
             mounts.append((self._prefix, f"{_INSIDE}/python"))
-            environment["LD_LIBRARY_PATH"] = f"{_INSIDE}/python/lib"  # libpython, where it is no part of the program
+            environment = {"LD_LIBRARY_PATH": f"{_INSIDE}/python/lib"}  # libpython, where it is no part of the program
         layers = [FolderLayer(host=str(host), inside=inside, mode="ro", strategy="direct") for host, inside in mounts]
         policy = Policy(network=network or Network(), limits=self.limits, environment=environment)
         assert policy.workdir == WORKSPACE
