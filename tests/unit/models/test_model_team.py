@@ -200,7 +200,7 @@ async def test_under_a_bound_on_cost_none_is_asked_of_which_nobody_says_what_it_
         assert (await team.ask(STUCK)).content == "one"
         answer = await team.ask(ASKED)
         assert (answer.content, answer.by) == ("two", "c/last")
-        assert "b/cloud: --max-cost cannot be kept: nobody says what it costs" in answer.why
+        assert "b/cloud: --max-cost cannot be kept: nobody says what b/cloud costs" in answer.why
     assert (cloud.requests, smart.requests) == ([], [])
 
 

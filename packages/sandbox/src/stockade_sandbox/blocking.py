@@ -3,7 +3,7 @@
 import concurrent.futures.thread  # noqa: F401  (what it does at the end comes after what was registered later)
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -30,8 +30,11 @@ _entered = set[ExitStack]()
 
 def _leave_all() -> None:
     for stack in list(_entered):
-        with suppress(RuntimeError):  # 3.12.1 lets no thread begin here any more: what is left the next one removes
+        try:
             stack.close()
+        except RuntimeError as error:  # 3.12.1 lets no thread begin here any more: what is left the next one removes
+            if "at interpreter shutdown" not in str(error):
+                raise
 
 
 threading._register_atexit(_leave_all)  # type: ignore[attr-defined]  # atexit's own come when no thread may begin

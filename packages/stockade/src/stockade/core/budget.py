@@ -31,6 +31,11 @@ class Spent(Data):
         return self.usage.prompt_tokens + self.usage.completion_tokens
 
 
+def unpriced(name: str) -> str:
+    """What is said where a bound on cost meets a model whose price nobody knows."""
+    return f"--max-cost cannot be kept: nobody says what {name} costs"
+
+
 def exhausted(budget: Budget, spent: Spent) -> str | None:
     """The first bound that is reached, in words for the record (`turns: 20 of 20`), or None."""
     if budget.max_turns and spent.turns >= budget.max_turns:

@@ -3,6 +3,7 @@
 import shlex
 
 from stockade.core.actions import Action, Finish
+from stockade.core.budget import unpriced
 from stockade.core.events import StopReason
 from stockade.core.messages import Sampling
 from stockade.core.ports import Approver
@@ -53,7 +54,7 @@ def warmer(base: Sampling, extra: float, dry: float = 0.0) -> Sampling:
 
 
 class BudgetLimits(Hook):
-    """Ends the run when a bound is reached; the bot is told twice before, unless it has no end of its own."""
+    """Ends the run when a bound is reached or cannot be kept; the bot is told twice before, unless it has no end."""
 
     name = "budget"
     timeout_s = None
@@ -61,7 +62,7 @@ class BudgetLimits(Hook):
     async def before_turn(self, ctx: HookContext) -> AddMessage | EndRun | None:
         now, model = ctx.clock.now(), ctx.state.model
         if ctx.account.budget.max_cost and model is not None and not model.priced:
-            return EndRun("failed", "usage", f"--max-cost cannot be kept: nobody says what {model.name} costs")
+            return EndRun("failed", "usage", unpriced(model.name))  # some servers tell it only when they are asked
         if (bound := ctx.account.exhausted(now)) is not None:
             return EndRun("stopped", _BOUNDS[bound.split(":")[0]], bound)
         warning = ctx.account.warning(now, ctx.state.warnings) if ctx.started.autonomy is None else None

@@ -352,8 +352,8 @@ def checked(answer: ModelAnswer, thoughts: int, why_not: str = "") -> ModelAnswe
 
     `thoughts` are the pieces of thinking beside it, `why_not` what was said in place of an answer.
     """
-    if why_not or answer.finish_reason.lower() in _HELD_BACK:
-        reason = f" ({answer.finish_reason[:40]})" if answer.finish_reason.lower() in _HELD_BACK else ""
+    if (by_filter := answer.finish_reason.lower() in _HELD_BACK) or why_not:
+        reason = f" ({answer.finish_reason[:40]})" if by_filter else ""
         said = f": {one_line(why_not, 300)}" if why_not else ""
         raise AnswerHeldBack(f"the answer was held back by the model's provider{reason}{said}")
     if answer.finish_reason == "length" and not answer.tool_calls:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Self
 
+from stockade.core.budget import unpriced
 from stockade.core.errors import AnswerHeldBack, ContextExceeded, ModelFailed, ModelUnavailable
 from stockade.core.messages import REPEATS, Message, ModelAnswer, ModelInfo, ModelRequest, Sampling
 from stockade.core.ports import Model, OnText
@@ -124,7 +125,7 @@ class ModelTeam:
             self._open[member.name] = await self._stack.enter_async_context(await member.make())
         model = self._open[member.name]
         if self._capped and not model.info.priced:  # which a server that hands on what it is asked tells only then
-            raise ModelUnavailable("--max-cost cannot be kept: nobody says what it costs")
+            raise ModelUnavailable(unpriced(member.name))
         return model
 
     async def _ask_smart(self, request: ModelRequest, on_text: OnText | None) -> ModelAnswer | None:

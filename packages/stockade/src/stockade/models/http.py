@@ -264,7 +264,7 @@ _TOO_LONG = tuple(
 )
 _HELD_BACK_CODES = {"bio_policy", "cyber_policy", "misalignment_policy_violation", "content_policy_violation",
                     "content_filter"}  # fmt: skip
-# OpenAI and OpenRouter, Azure, Anthropic's gateways.
+# OpenAI and OpenRouter, Azure.
 _FLAGGED = re.compile(r"(?:prompt|input|output|request|content) (?:was|has been) flagged|"
                       r"violat\w+ (?:our|the) usage polic|content management polic|content polic\w+ violat",
                       re.IGNORECASE)  # fmt: skip

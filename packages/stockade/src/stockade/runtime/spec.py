@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from stockade.core.budget import Budget
+from stockade.core.budget import Budget, unpriced
 from stockade.core.data import Data, first_refused
 from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.events import Autonomy, RunEvent, RunStarted
@@ -198,9 +198,7 @@ def check_priced(budget: Budget, info: ModelInfo, name: str) -> None:
         if info.provider == "program":
             what = "--max-cost cannot be kept: a program asks its own model"
             raise UsageError(what, "--timeout S bounds it; -o max_cost=0 lifts the bound of your settings")
-        raise UsageError(
-            f"--max-cost cannot be kept: nobody says what {name} costs", "write it into prices.toml (docs/models.md)"
-        )
+        raise UsageError(unpriced(name), "write it into prices.toml (docs/models.md)")
 
 
 def spec_of(given: Mapping[str, Any]) -> RunSpec:
