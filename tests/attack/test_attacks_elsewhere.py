@@ -5,7 +5,6 @@ gVisor writes the folder by another way; Podman holds resources by the mechanism
 all of them.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -16,7 +15,7 @@ from tests.attack.attempts.attempt import Attempt
 from tests.attack.known import KNOWN
 from tests.attack.runner import attacked, backend, expected
 from tests.attack.scene import Scene
-from tests.attack.together import ALONE, SHARING, attacked_together
+from tests.attack.together import ALONE, SHARING, told_once
 from tests.support.engines import engine_environment
 
 OTHERS = ("docker", "podman", "gvisor")
@@ -33,21 +32,22 @@ def use_engine(name: str, environment: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def outcomes(laid_out: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcomes]:
-    """Of each backend, filled as they are asked for: one sandbox, all attempts."""
-    found: Outcomes = {}
-    yield found
-    assert set(found) <= set(OTHERS)
+def outcomes(laid_out: Scene) -> Outcomes:
+    """Of each backend, filled as they are asked for."""
+    return {}
 
 
 @pytest.fixture
-def of_backend(request: pytest.FixtureRequest, outcomes: Outcomes, stage: Scene, tmp_path: Path,
-               monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:  # fmt: skip
+def of_backend(
+    request: pytest.FixtureRequest, outcomes: Outcomes, stage: Scene, tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> dict[str, str]:  # fmt: skip
+    """One sandbox, all attempts."""
     name: str = request.param
     if name not in outcomes:
         outcomes[name] = {}  # a backend that cannot start fails every test, without trying each time
         use_engine(name, monkeypatch)
-        outcomes[name] = anyio.run(attacked_together, SHARING, stage, tmp_path / "layers", backend(name))
+        outcomes[name] = told_once(tmp_path_factory, name, stage, backend(name))
     return outcomes[name]
 
 

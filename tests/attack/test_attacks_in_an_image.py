@@ -18,7 +18,7 @@ from tests.attack.attempts.attempt import Attempt
 from tests.attack.runner import HELD, THROUGH, Backend, attacked, expected
 from tests.attack.scene import Scene
 from tests.attack.test_attacks import TOOLS
-from tests.attack.together import SHARING, attacked_together
+from tests.attack.together import SHARING, told_once
 from tests.support.engines import small_rootfs
 from tests.support.oci_images import Layout, entry, layer, of_folder
 
@@ -72,10 +72,10 @@ def outcomes(laid_out: Scene) -> dict[str, str]:
 
 @pytest.mark.parametrize("attempt", SHARING, ids=lambda attempt: attempt.name)
 def test_it_is_held_in_an_image_too(
-    attempt: Attempt, image: str, outcomes: dict[str, str], stage: Scene, tmp_path: Path
+    attempt: Attempt, image: str, outcomes: dict[str, str], stage: Scene, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     if not outcomes:
-        outcomes.update(anyio.run(attacked_together, SHARING, stage, tmp_path / "layers", of_image(image)))
+        outcomes.update(told_once(tmp_path_factory, "image", stage, of_image(image)))
     assert outcomes[attempt.name] == (THROUGH if attempt.name in BY_NATURE | ONLY_COUNTED else HELD)
 
 

@@ -3,10 +3,12 @@
 A sandbox each would take minutes on backends that start slowly.
 """
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import anyio.to_thread
+import pytest
 
 from stockade.core.errors import StockadeError
 from stockade.core.ports import Sandbox
@@ -16,6 +18,7 @@ from tests.attack.attempts import AREAS
 from tests.attack.attempts.attempt import Attempt
 from tests.attack.runner import HELD, LIMITS, THROUGH, Backend, by_the_host, fired, put_probe, tried
 from tests.attack.scene import Scene
+from tests.support.once import made_once
 
 _ALONE = ("resources", "left for the host")
 _TIDY = "chattr -i stuck; find . -mindepth 1 ! -name live.sock -delete; printf x > victim.txt"
@@ -52,6 +55,17 @@ async def attacked_together(attempts: Sequence[Attempt], stage: Scene, base: Pat
                 if layer.strategy != "direct":
                     Review().discard(layer)
     return results
+
+
+def told_once(factory: pytest.TempPathFactory, name: str, stage: Scene, backend: Backend) -> dict[str, str]:
+    """What came of all that share a sandbox, which one of pytest's processes tries for all of them."""
+
+    def attack(folder: Path) -> None:
+        found = anyio.run(attacked_together, SHARING, stage, folder / "layers", backend)
+        (folder / "told.json").write_text(json.dumps(found))
+
+    told: dict[str, str] = json.loads((made_once(factory, f"attacked-{name}", attack) / "told.json").read_text())
+    return told
 
 
 async def _result(attempt: Attempt, stage: Scene, sandbox: Sandbox) -> str:

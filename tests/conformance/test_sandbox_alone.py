@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.once import made_once
+
 ROOT = Path(__file__).parents[2]
 SUITE = """
 import pytest
@@ -29,7 +31,10 @@ class TestAlone(SandboxConformance):
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh interpreter in which pip installed the wheel, what it depends on, and pytest."""
-    place = tmp_path_factory.mktemp("alone")
+    return made_once(tmp_path_factory, "alone", with_sandbox) / "venv" / "bin" / "python"
+
+
+def with_sandbox(place: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(place)]
     subprocess.run(build, cwd=ROOT / "packages" / "sandbox", check=True, capture_output=True)
     (wheel,) = place.glob("*.whl")
@@ -37,7 +42,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = place / "venv" / "bin" / "python"
     locked = ["--constraint", str(ROOT / "requirements-dev.lock")]
     subprocess.run([found, "-m", "pip", "install", "--quiet", *locked, wheel, "pytest"], check=True)
-    return found
 
 
 def test_what_it_depends_on(python: Path) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.once import made_once
+
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "examples" / "plugin"
 
@@ -19,14 +21,17 @@ PLUGIN = ROOT / "examples" / "plugin"
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh interpreter that sees our packages, with the plug-in installed in it alone."""
-    fresh = tmp_path_factory.mktemp("fresh")
+    return made_once(tmp_path_factory, "plugin", with_plugin) / "bin" / "python"
+
+
+def with_plugin(fresh: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
     found = fresh / "bin" / "python"
     lines = [
         f"import site; site.addsitedir({path!r})" for path in {sysconfig.get_path(x) for x in ("purelib", "platlib")}
     ]
     (next(fresh.glob("lib/python*/site-packages")) / "ours.pth").write_text("\n".join(lines))
-    source = tmp_path_factory.mktemp("source") / "plugin"
+    source = fresh / "plugin"
     subprocess.run(["cp", "-r", PLUGIN, source], check=True)
     command: list[str | Path] = [
         found,
@@ -40,7 +45,6 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
         source,
     ]
     subprocess.run(command, check=True)
-    return found
 
 
 def stockade(python: Path, home: Path, *words: str | Path) -> tuple[int, str, str]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.once import made_once
+
 ROOT = Path(__file__).parents[2]
 SUITES = {
     "test_inspect_suite.py": (45, 0) if os.geteuid() == 0 else (44, 1),
@@ -31,16 +33,27 @@ OURS = {"test_reasoning_sdks.py", "test_request_types.py"}
 
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    fresh = tmp_path_factory.mktemp("frameworks")
+    return made_once(tmp_path_factory, "frameworks", with_frameworks) / "bin" / "python"
+
+
+def with_frameworks(fresh: Path) -> None:
+    """What nobody imports is not compiled: that is most of it."""
     subprocess.run([sys.executable, "-m", "venv", fresh], check=True)
-    found = fresh / "bin" / "python"
+    install: list[str | Path] = [
+        fresh / "bin" / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-compile",
+    ]
     lock = ROOT / "requirements-integrations.lock"  # whole, but for what no adapter needs: litellm, datasets
-    subprocess.run([found, "-m", "pip", "install", "--quiet", "--no-deps", "--requirement", lock], check=True)
+    subprocess.run([*install, "--requirement", lock], check=True)
     ours = ROOT / "packages" / "sandbox"  # installed, for its entry points
-    subprocess.run([found, "-m", "pip", "install", "--quiet", "--no-deps", "--editable", ours], check=True)
+    subprocess.run([*install, "--editable", ours], check=True)
     source = ROOT / "packages" / "stockade" / "src"
     (next(fresh.glob("lib/python*/site-packages")) / "ours.pth").write_text(str(source))
-    return found
 
 
 def run_suite(python: Path, suite: str, work: Path, **environment: str) -> dict[str, int]:

@@ -44,7 +44,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "psycopg": {"store"},
     "tree_sitter": {"approval"},
     "tree_sitter_bash": {"approval"},
-    "yaml": {"tools", "plugins"},
+    "yaml": {"core"},
 }
 
 

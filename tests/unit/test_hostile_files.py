@@ -42,6 +42,7 @@ HOSTILE = {
     "control characters": b'prompt = "\x1b[2J"\n',
     "dotted keys": b"a" + b".a" * 20_000 + b" = 1",
     "yaml laughs": b"name: &b [x]\nusage: [&c [*b,*b,*b,*b], &d [*c,*c,*c,*c], &e [*d,*d,*d,*d], &f [*e,*e,*e,*e]]\n",
+    "deep flow": b"a: " + b"[" * 60_000,
     "yaml tag": b"!!python/object/apply:os.system ['touch /tmp/x']",
     "yaml deep": b"- " * 5000 + b"a",
     "byte order mark": b"\xef\xbb\xbfa = 1",

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from os.path import isdir, isfile, islink, realpath
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stockade_sandbox.policy import FolderRule, Policy
+from stockade_sandbox.toml import parse_toml
 
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
@@ -355,8 +355,8 @@ def _text(path: Path) -> str:
 
 def _toml(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError):
+        return parse_toml(text.encode())
+    except ValueError:
         return {}
 
 

@@ -6,15 +6,14 @@ written them, or somebody else.
 import errno
 import hashlib
 import os
-import re
 import stat
 import threading
-import tomllib
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from stockade.core.errors import UsageError
 from stockade_sandbox.processes import own_folder
+from stockade_sandbox.toml import parse_toml
 
 
 def state_dir() -> Path:
@@ -33,10 +32,6 @@ def current_folder() -> Path:
         return Path.cwd()
     except FileNotFoundError:
         raise UsageError("the current folder is gone", "cd to one that is there") from None
-
-
-_MAX_KEY_DOTS = 1000
-_NO_KEY = re.compile(rb"[^\w\"' \t.-]+")
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -94,16 +89,6 @@ def read_toml(path: Path, max_bytes: int, no: str) -> dict[str, Any]:
         raise UsageError(f"{path} is not UTF-8", "TOML files are") from None
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
-
-
-def parse_toml(data: bytes) -> dict[str, Any]:
-    """ValueError, and nothing else, for what is not TOML, not UTF-8 or nested too deeply."""
-    if any(run.count(b".") > _MAX_KEY_DOTS for run in _NO_KEY.split(data)):  # tomllib's time is their number squared
-        raise ValueError(f"a key has more than {_MAX_KEY_DOTS} parts")
-    try:
-        return tomllib.loads(data.decode())
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
 
 
 def write_whole(path: Path, data: str | bytes, *, private: bool = False) -> None:

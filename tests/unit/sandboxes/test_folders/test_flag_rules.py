@@ -107,6 +107,21 @@ def test_a_file_counts_by_what_was_changed_in_it(path: str, before: str, after: 
     assert flag(path, entry="symlink", texts=lambda: (before.encode(), after.encode()))
 
 
+@pytest.mark.parametrize(
+    ("path", "after"),
+    [
+        ("pyproject.toml", "a" + ".a" * 400_000 + " = 1"),
+        ("go.mod", " " * 900_000 + "!"),
+        ("Gemfile", "\t " * 400_000 + "!"),
+        (".gitattributes", "a" + " " * 900_000 + "!"),
+    ],
+    ids=["pyproject.toml", "go.mod", "Gemfile", ".gitattributes"],
+)
+def test_no_file_holds_the_review_up(path: str, after: str) -> None:
+    """Each took a time that grew with the square of its size: hours."""
+    assert flag(path, texts=lambda: (b"", after.encode()))
+
+
 @pytest.mark.parametrize("path", [".env.example", ".github/ISSUE_TEMPLATE/x.md", ".github/CODEOWNERS", "src/tasks.py"])
 def test_what_only_looks_like_one_is_none(path: str) -> None:
     assert flag(path) is None

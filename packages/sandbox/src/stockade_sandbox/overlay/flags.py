@@ -5,7 +5,6 @@ where a file only runs something by some of its keys or lines (flags.toml), cont
 import json
 import re
 import stat
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import msgspec
 
 from stockade_sandbox.overlay.safe_fs import Node
 from stockade_sandbox.results import Change, EntryKind
+from stockade_sandbox.toml import parse_toml
 
 _WHEN = {
     "entering": "by itself, on entering the folder",
@@ -58,7 +58,7 @@ class Rule:
 
 @cache
 def _data() -> dict[str, Any]:
-    return tomllib.loads(resources.files(__package__).joinpath("flags.toml").read_text("utf-8"))
+    return parse_toml(resources.files(__package__).joinpath("flags.toml").read_bytes())
 
 
 @cache
@@ -201,12 +201,12 @@ def _counts(rule: Rule, parts: list[str], entry: EntryKind, texts: Texts) -> boo
     if both is None:
         return True
     try:
-        old, new = (text.decode() for text in both)
+        old, new = both
         if rule.lines:
-            counts = [Counter(text.split("\n")) for text in (old, new)]
+            counts = [Counter(text.decode().split("\n")) for text in both]
             differing = (counts[0] - counts[1]) + (counts[1] - counts[0])
-            return not all(re.fullmatch(rule.lines, line) for line in differing)
-        read = json.loads if parts[-1].endswith("json") else tomllib.loads
+            return not all(re.fullmatch(rule.lines, line.strip()) for line in differing)
+        read = json.loads if parts[-1].endswith("json") else parse_toml
         return _differs(read(old) if old else {}, read(new), rule.plain)
     except (ValueError, RecursionError):
         return True

@@ -11,8 +11,9 @@ from stockade.cli.ui.failures import say
 from stockade.cli.ui.review import YES, ask_person
 from stockade.cli.ui.safe import one_line
 from stockade.core.errors import UsageError
-from stockade.paths import PROJECT_FILE, is_trusted, parse_toml, read_bounded, trust
+from stockade.paths import PROJECT_FILE, is_trusted, read_bounded, trust
 from stockade.runtime.sources import SERVERS_FILE
+from stockade_sandbox.toml import parse_toml
 
 MAX_SHOWN_LINES, MAX_LINE_CHARS = 200, 1000
 """What is trusted on a terminal must have been seen whole."""

@@ -15,8 +15,9 @@ from stockade.core.errors import UsageError
 from stockade.core.messages import Usage
 from stockade.core.text import one_line
 from stockade.models.replies import as_count, as_dict, as_text, parsed
-from stockade.paths import parse_toml, read_toml, write_whole
+from stockade.paths import read_toml, write_whole
 from stockade_sandbox.processes import own_folder
+from stockade_sandbox.toml import parse_toml
 
 MAX_FILE_BYTES = 1_000_000
 MAX_UPDATE_BYTES = 8_000_000

@@ -19,8 +19,9 @@ from stockade.core.data import Data, wrong_words
 from stockade.core.errors import UsageError, did_you_mean
 from stockade.core.settings import listed
 from stockade.core.tools import NAME, ToolSpec
-from stockade.paths import PROJECT_FILE, parse_toml, read_regular
+from stockade.paths import PROJECT_FILE, read_regular
 from stockade.tools.function import short_schema
+from stockade_sandbox.toml import parse_toml
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -309,12 +310,9 @@ def _parsed(path: Path) -> Any:
 
 
 def _parse_yaml(data: bytes) -> Any:
-    import yaml  # noqa: PLC0415 - 15 ms of every start, for a file that few have
+    from stockade.core.yaml import parse_yaml  # noqa: PLC0415 - 15 ms of every start, for a file that few have
 
-    try:
-        return yaml.safe_load(data.decode())
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
+    return parse_yaml(data)
 
 
 def _renamed(path: Path, table: dict[str, Any]) -> dict[str, Any]:

@@ -5,17 +5,17 @@ run's folders, variables are those given to the run, and requests leave by the r
 """
 
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Generic, Literal, TypeVar
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from stockade.core.data import Data, wrong_words
 from stockade.core.errors import UsageError
+from stockade.core.yaml import parse_yaml
 from stockade_sandbox.policy import WORKSPACE, FolderRule, Policy, parse_size
+from stockade_sandbox.toml import parse_toml
 
 SUFFIXES = (".policy.yaml", ".policy.yml", ".policy.toml", ".policy.json")
 MAX_POLICY_BYTES = 64 << 10
@@ -168,8 +168,8 @@ def read_policy(path: Path) -> ToolPolicy:
     if len(data) > MAX_POLICY_BYTES:
         raise UsageError(f"{path} is larger than {MAX_POLICY_BYTES} bytes: this is no policy")
     try:
-        values = _clean(_parsed(path, data.decode()))
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        values = _clean(parse_toml(data) if path.suffix == ".toml" else parse_yaml(data, aliases=False))
+    except (ValueError, RecursionError) as error:
         line = str(error).strip().splitlines() or ["it holds nothing"]
         raise UsageError(f"{path} cannot be understood: {line[0]}") from None
     if not isinstance(values, Mapping):
@@ -178,14 +178,6 @@ def read_policy(path: Path) -> ToolPolicy:
         return ToolPolicy.model_validate(values, strict=False)
     except ValidationError as error:
         raise UsageError(f"{path}: {wrong_words(error)}", "see docs/wasm.md for the keys") from None
-
-
-def _parsed(path: Path, text: str) -> Any:
-    if path.suffix == ".toml":
-        return tomllib.loads(text)
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-        raise ValueError("YAML aliases are not read")
-    return yaml.safe_load(text)
 
 
 def _as_lists(values: Mapping[str, Any]) -> dict[str, Any]:
