@@ -36,12 +36,14 @@ from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import Message, ModelRequest
 from stockade.core.tools import Offered, ToolSpec
 
-_FENCE = re.compile(r"^([ \t]*)(`{3,})[ \t]*([^`]*?)[ \t\r]*$")
+# No pattern may read one blank in two places: a line of blanks would take a time that grows with a power of its length.
+_FENCE = re.compile(r"^([ \t]*)(`{3,})([^`]*)$")
 # "shell: ```bash": small models keep words in front of an opening fence that has a language.
-_OPENING = re.compile(r"^([ \t]*)(?:[^`]{0,80}[ \t:])?(`{3,})[ \t]*([A-Za-z][^`]*?)[ \t\r]*$")
-_ONE_LINE = re.compile(r"^[ \t]*(`{3,})([\w+-]+)[ \t]+(.+?)[ \t]*\1[ \t]*$")
+_OPENING = re.compile(r"^([ \t]*)(?:[^`]{0,80}[ \t:])?(`{3,})([ \t]*[A-Za-z][^`]*)$")
+_ONE_LINE = re.compile(r"^[ \t]*(`{3,})([\w+-]+)[ \t]+([^ \t].*)$")
 # Tags without quotes only in capitals: `1 << n` is arithmetic.
 _HERE = re.compile(r"(?<!<)<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Z_][A-Z0-9_]*)\b)")
+_BLANKS = " \t\r"
 _MOST_INDENTED = 3
 """Blanks before a fence that ends a block, more than before the one that began it."""
 
@@ -71,10 +73,10 @@ def find_blocks(text: str, most: int = 32) -> list[Block]:
     number = start = 0
     while number < len(lines) and len(blocks) < most:
         end = number
-        if single := _ONE_LINE.match(lines[number]):
-            blocks.append(Block(single[2].lower(), "", f"{single[3]}\n", start))
+        if (single := _in_one_line(lines[number])) is not None:
+            blocks.append(Block(single[0], "", f"{single[1]}\n", start))
         elif opened := _FENCE.match(lines[number]) or _OPENING.match(lines[number]):
-            language, _, info = opened[3].partition(" ")
+            language, _, info = opened[3].strip(_BLANKS).partition(" ")
             end, torn = _end(lines, number + 1, len(opened[2]), len(opened[1]))
             body = [_outdented(line, len(opened[1])) for line in lines[number + 1 : end]]
             complete = end < len(lines)
@@ -89,6 +91,14 @@ def find_blocks(text: str, most: int = 32) -> list[Block]:
     return blocks
 
 
+def _in_one_line(line: str) -> tuple[str, str] | None:
+    """Language and content of a block that begins and ends there."""
+    if (found := _ONE_LINE.match(line)) and (said := found[3].rstrip(" \t")).endswith(found[1]):
+        content = said.removesuffix(found[1]).rstrip(" \t")
+        return (found[2].lower(), content) if content else None
+    return None
+
+
 def _outdented(line: str, columns: int) -> str:
     return line[columns:] if not line[:columns].strip() else line
 
@@ -99,7 +109,7 @@ def _end(lines: list[str], first: int, ticks: int, indented: int) -> tuple[int, 
     for number in range(first, len(lines)):
         fence = _FENCE.match(lines[number])
         if fence and len(fence[2]) >= ticks and len(fence[1]) <= indented + _MOST_INDENTED:
-            if not fence[3]:
+            if not fence[3].strip(_BLANKS):
                 return number, torn
             torn = True
     return len(lines), torn

@@ -62,7 +62,7 @@ def is_text(value: str) -> bool:
 
 
 _BEGINNING = re.compile(r"\s*(?:<(think|thinking)>|(\[THINK\]))")
-_FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`\n]*?)[ \t\r]*$", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*(`{3,})([^`\n]*)$", re.MULTILINE)
 _LONE_END = re.compile(r"</(?:think|thinking)>[ \t]*$", re.MULTILINE)
 
 
@@ -88,6 +88,6 @@ def _in_fence(text: str) -> bool:
     for fence in _FENCE.finditer(text):
         if not ticks:
             ticks = len(fence[1])
-        elif len(fence[1]) >= ticks and not fence[2]:
+        elif len(fence[1]) >= ticks and not fence[2].strip():
             ticks = 0
     return ticks > 0

@@ -37,7 +37,7 @@ _FUNCTION = re.compile(r"\s*<function=([\w.-]{1,64})>\n?(.*?)(?:</function>|\Z)"
 _PARAMETER = re.compile(r"<parameter=([^<>\n]{1,64})>\n?(.*?)\n?</parameter>", re.DOTALL)
 _BETWEEN = re.compile(r"[\s\],;\[]*(?:</tool_call>|<\|/tool_call\|>|</function_calls>)?[\s\],;\[]*")
 _BEFORE_CALL = re.compile(r"[^<\[{]*")
-_FENCE = re.compile(r"\s*```json\s*(.*?)\s*```\s*", re.DOTALL)
+_FENCE = re.compile(r"```json(.*)```", re.DOTALL)
 _DECODER = json.JSONDecoder()
 
 
@@ -97,8 +97,8 @@ class CompletionBuilder(AnswerBuilder):
     def answer(self, duration_s: float) -> ModelAnswer:
         """See AnswerBuilder."""
         answer = super().answer(duration_s)
-        if self._fenced and (fence := _FENCE.fullmatch(answer.content)):
-            return answer.model_copy(update={"content": fence[1]})
+        if self._fenced and (fence := _FENCE.fullmatch(answer.content.strip())):
+            return answer.model_copy(update={"content": fence[1].strip()})
         spoken, calls = calls_in(answer.content, self._tools) if self._tools else ("", [])
         if not calls:
             return answer
@@ -135,7 +135,8 @@ def _call_at(text: str, start: int, tools: Sequence[Mapping[str, Any]]) -> tuple
     start = _end_of(_BETWEEN.match(text, start), start)
     if match := _FUNCTION.match(text, start):
         texts = _texts_of(match[1], tools)
-        args = {key: value if key in texts else _value(value) for key, value in _PARAMETER.findall(match[2])}
+        whole = "".join(match[2].rpartition("</parameter>")[:2])  # so that each search for an end finds one
+        args = {key: value if key in texts else _value(value) for key, value in _PARAMETER.findall(whole)}
         return {"name": match[1], "arguments": json.dumps(args, ensure_ascii=False)}, _past(text, match.end())
     named = _NAMED.match(text, start)
     try:

@@ -43,7 +43,7 @@ _FLOOD = re.compile(rf"[\u0300-\u1fff\u20d0-\u20ff\u2c00-\U0010ffff]{{{_MAX_MARK
 """Where such marks can be: all of them are in these ranges."""
 _LAST_SECOND = 253402300799.0
 """Of the year 9999."""
-_NEWLINE = re.compile(r"\r+\n")
+_NEWLINE = re.compile(r"(?<!\r)\r+\n")  # from the first of a row: else its time is the square of their number
 
 
 def _spelling(char: str) -> str:

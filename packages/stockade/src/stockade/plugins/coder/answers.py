@@ -41,7 +41,7 @@ from stockade.plugins.coder.program import functions, is_empty, statements, synt
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]*(?:\*\*)?[ \t]*([A-Za-z_]+)((?:[ \t].*)?)$")
 _LABEL = re.compile(r"^[ \t]*(?:\*\*)?([A-Z][A-Za-z_]+)(?:\*\*:|:\*\*|:)[ \t]*$")
-_FENCE = re.compile(r"^[ \t]*(`{3,})[ \t]*([^`]*?)[ \t]*$")
+_FENCE = re.compile(r"^[ \t]*(`{3,})([^`]*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,12 @@ def find_fences(lines: Sequence[str]) -> list[Fence]:
     for number, line in enumerate(lines):
         if not (mark := _FENCE.match(line)) or len(mark[1]) < ticks:
             continue
-        closes = bool(ticks) and not mark[2]
+        language = mark[2].strip(" \t")
+        closes = bool(ticks) and not language
         if ticks:
             found[-1] = Fence(found[-1].begin, number, found[-1].language, closes)
         if not closes:
-            found.append(Fence(number, len(lines), mark[2].partition(" ")[0].lower(), closed=False))
+            found.append(Fence(number, len(lines), language.partition(" ")[0].lower(), closed=False))
         ticks = 0 if closes else len(mark[1])
     return found
 
@@ -188,6 +189,7 @@ def libraries(text: str) -> list[str]:
     """
     result: dict[str, None] = {}
     for said in text.lower().splitlines():
+        said = " ".join(said.split())  # else what follows takes a time that grows with the square of the blanks
         raw = ",".join(_IN_TICKS.findall(said)) or said
         line = re.split(r"\(|#|\s-\s|:", re.sub(r"^\s*(?:[-*+]|\d+[.)])\s+|[`\"']", "", raw))[0]
         line = re.sub(r"\s*([=!~<>]=|[<>])\s*", r"\1", line).strip(" .,")
