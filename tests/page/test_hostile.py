@@ -94,3 +94,14 @@ def look_at_all(user: User, clash: str, long: str, pictures: Path) -> None:
     page.get_by_role("button", name=f"Apply {len(ODD) + 1} of {len(ODD) + 1} files").click()
     expect(page.get_by_label("Conflict")).to_contain_text("data.csv")
     screened(page, pictures / "conflict.png")
+
+
+def test_no_file_hides_a_line_of_itself_or_holds_the_server_up(user: User) -> None:
+    """A lone return shifts what Pygments reads by a line; of the other file it would read for ever."""
+    write = r"printf 'a = 1\rb = 2\nhidden()\n' > x.py; printf '\"%04000d' 0 | tr 0 '\\' > y.fish; echo 'z = 3' > z.py"
+    page = user.open(user.run(say("shell", command=write), "done"))
+    review = page.get_by_label("Review")
+    expect(review).to_contain_text("y.fish")
+    expect(review).to_contain_text("hidden()")
+    expect(review).to_contain_text("z = 3")
+    assert user.client.get("/health").status_code == 200

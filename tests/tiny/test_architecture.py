@@ -38,7 +38,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "opentelemetry": {"exports"},
     "prompt_toolkit": {"cli"},
     "rich": {"cli"},
-    "pygments": {"cli", "server"},
+    "pygments": {"highlighting"},
     "sqlite3": {"store"},
     "tomlkit": {"runtime"},
     "psycopg": {"store"},

@@ -88,8 +88,10 @@ class Changes:
                 names |= dict.fromkeys(view.redactor.names(patch))
                 path = shown_path(one.layer.inside, change.path)
                 shown = view.redactor.text(patch)[:MAX_PATCH]
-                pieces = coloured(path, shown) if colours else None
-                files.append(DiffFile(path=path, folder=one.layer.host, change=change, patch=shown, colours=pieces))
+                files.append(DiffFile(path=path, folder=one.layer.host, change=change, patch=shown))
+        if colours:
+            pieces = coloured([(one.path, one.patch) for one in files])
+            files = [one.model_copy(update={"colours": found}) for one, found in zip(files, pieces, strict=True)]
         return tuple(files), tuple(names)
 
     def file(self, path: str, view: View, *, raw: bool = False) -> bytes:

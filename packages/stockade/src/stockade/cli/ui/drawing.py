@@ -24,6 +24,7 @@ from stockade.core.actions import (
 )
 from stockade.core.events import RunStarted
 from stockade.core.secrets import Redactor
+from stockade.highlighting import highlighted
 from stockade_sandbox.results import Stream
 
 if TYPE_CHECKING:
@@ -173,6 +174,15 @@ def code_theme() -> "SyntaxTheme":
 
     tokens = {str(token).removeprefix("Token."): token for token in ANSI_DARK}
     return ANSISyntaxTheme({tokens[name]: Style.parse(style) for name, style in CODE_STYLES.items()})
+
+
+def code_text(code: str, language: str) -> Text:
+    """In the colours of the terminal, which may be dark or light."""
+    text = Text(tab_size=4)
+    for kind, piece in highlighted([(language, code)])[0] or (("", code),):
+        names = [kind.rsplit(".", depth)[0] for depth in range(kind.count(".") + 1)]
+        text.append(piece, next((CODE_STYLES[name] for name in names if name in CODE_STYLES), None))
+    return text
 
 
 def mark(action: Action) -> str:

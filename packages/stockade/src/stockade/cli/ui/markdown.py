@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.theme import Theme
 
 from stockade.cli.ui.console import console_on, results
-from stockade.cli.ui.drawing import code_theme
+from stockade.cli.ui.drawing import code_text
 from stockade.cli.ui.safe import result_text, safe_text
 from stockade.core.events import RunStarted
 
@@ -107,7 +107,6 @@ def _tools() -> Any:
     """Rich's class with elements of ours, and the parser. Imported for the first answer that is drawn."""
     from markdown_it import MarkdownIt
     from rich.markdown import CodeBlock, Heading, Markdown
-    from rich.syntax import Syntax
     from rich.text import Text
 
     class Title(Heading):
@@ -117,11 +116,10 @@ def _tools() -> Any:
             yield Text(self.text.plain, "bold underline" if self.tag == "h1" else "bold")
 
     class Block(CodeBlock):
-        """In the colours of the terminal, which may be dark or light."""
+        """Read by a process of its own."""
 
         def __rich_console__(self, console: Any, options: Any) -> Any:
-            code = str(self.text).rstrip()
-            yield Syntax(code, self.lexer_name, theme=code_theme(), word_wrap=True, background_color="default")
+            yield code_text(str(self.text).rstrip(), self.lexer_name)
 
     class Drawn(Markdown):
         """What Rich draws otherwise."""
