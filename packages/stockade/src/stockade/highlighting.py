@@ -19,6 +19,8 @@ def highlighted(texts: Sequence[tuple[str, str]]) -> list[Pieces | None]:
     seconds for all of them.
     """
     found: list[Pieces | None] = [None] * len(texts)
+    if not texts:
+        return found
     asked = [text if len(text[1]) <= MAX_CHARS else ("", "") for text in texts]
     command = [sys.executable, "-P", "-m", "stockade.highlighting"]
     given = json.dumps(asked).encode()
@@ -27,6 +29,8 @@ def highlighted(texts: Sequence[tuple[str, str]]) -> list[Pieces | None]:
         said = done.stdout
     except subprocess.TimeoutExpired as late:
         said = late.stdout or b""
+    except OSError:  # no process more is to be had: nothing that is shown needs colours
+        said = b""
     for line in said.split(b"\n")[:-1]:  # the last may be cut off
         number, pieces = json.loads(line)
         if "".join(text for _, text in pieces) == asked[number][1]:  # Pygments makes a line break of a lone return

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 MAX_CHARS = 4000
 """Of a command: a longer one is a program, and not looked at."""
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n(?:.*?\n)??\s*\2(?=\n|$)", re.DOTALL)
+_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n(?:.*?\n)??[ \t]*\2(?=\n|$)", re.DOTALL)
 _OPERATORS = ";|&<>()\n"
 _NOWHERE = ("/dev/", "/tmp/", "/proc/", "&")
 
