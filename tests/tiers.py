@@ -240,6 +240,7 @@ SLOW = (
 
 LONG = (
     "tests/conformance/test_model_long_run.py::test_300_turns_in_4096_tokens[Blind]",
+    "tests/conformance/test_sandbox_runsc.py::TestPodmanWithRunsc",
     "tests/faults/test_aimed_kills.py::test_a_killed_decision_is_ended_by_the_next_command[ext4-overlay",
     "tests/faults/test_aimed_kills.py::test_a_killed_decision_is_ended_by_the_next_command[overlayfs-copy",
     "tests/faults/test_aimed_kills.py::test_a_killed_decision_is_ended_by_the_next_command[tmpfs-copy",

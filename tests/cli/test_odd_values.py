@@ -14,7 +14,7 @@ def test_no_value_is_answered_by_a_trace(stage: Stage) -> None:
     """By the real commands, in processes of their own: a part of all that there are, in `make test-long` more."""
     work = stage.tmp_path / "work"
     work.mkdir()
-    count = scaled(280)
+    count = scaled(140)
     command = [sys.executable, "-m", "tests.support.odd_values", "1", str(count)]
     environment = {**stage.environment(), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
