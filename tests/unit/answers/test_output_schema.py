@@ -9,7 +9,8 @@ import pytest
 from stockade.answers.fenced import FencedAnswers
 from stockade.answers.json_schema import JsonAnswers
 from stockade.answers.native_tools import NativeAnswers
-from stockade.answers.output_schema import MAX_SCHEMA_BYTES, OutputSchema, SchemaAnswers, problems, read_schema
+from stockade.answers.output_schema import MAX_SCHEMA_BYTES, OutputSchema, SchemaAnswers, read_schema
+from stockade.answers.schema_problems import problems
 from stockade.core.actions import Finish
 from stockade.core.errors import UsageError
 from stockade.core.messages import Message, ModelAnswer, ModelRequest
@@ -84,6 +85,17 @@ def test_what_does_not_fit_is_told_by_its_place(text: str, said: str) -> None:
 def test_many_problems_are_told_in_short() -> None:
     found = problems({"type": "array", "items": {"type": "string"}}, json.dumps(list(range(50))))
     assert (len(found), found[-1]) == (6, "and 45 more")
+
+
+@pytest.mark.timeout(60)
+def test_no_pattern_holds_it_up() -> None:
+    slug = {"type": "string", "pattern": "^([a-z]+-?)+$"}
+    assert problems(slug, '"a-b"') == []
+    assert "does not match" in problems(slug, '"A"')[0]
+    endless = json.dumps("a" * 60 + "!")
+    assert problems(slug, endless) == [
+        "it cannot be compared with the schema: its patterns take too long for this answer"
+    ]
 
 
 def _finish(tools: tuple[dict[str, Any], ...] | None) -> dict[str, Any]:

@@ -5,13 +5,15 @@ bot ends with is validated whatever was held; one that does not fit goes back wi
 for alone, as JSON that the server shall hold to the schema, where the model has native tools. After three it is over.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import expanduser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import anyio.to_thread
+
+from stockade.answers.schema_problems import loaded, problems, validator
 from stockade.answers.tool_specs import MAX_SCHEMA_DEPTH, plain_schema
 from stockade.core.actions import Answer, Finish, Step
 from stockade.core.errors import UsageError
@@ -22,12 +24,8 @@ from stockade.core.tools import Offered
 from stockade.loop.hooks import EndRun, Hook, HookContext, SendBack
 from stockade.paths import read_regular
 
-if TYPE_CHECKING:
-    from jsonschema.protocols import Validator
-
 MAX_SCHEMA_BYTES = 100_000
 MAX_MISFITS = 3
-_MOST, _PROBLEM_CHARS = 5, 300
 
 
 def read_schema(path: str) -> dict[str, Any]:
@@ -43,7 +41,7 @@ def read_schema(path: str) -> dict[str, Any]:
     if len(data) > MAX_SCHEMA_BYTES:
         raise UsageError(f"the output schema {path} is larger than {MAX_SCHEMA_BYTES} bytes")
     try:
-        schema = _loaded(data.decode())
+        schema = loaded(data.decode())
     except (ValueError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else one_line(str(error), 200)
         raise UsageError(f"the output schema {path} is no JSON: {why}") from None
@@ -52,7 +50,7 @@ def read_schema(path: str) -> dict[str, Any]:
     from jsonschema.exceptions import SchemaError
 
     try:
-        _validator(schema).check_schema(schema)
+        validator(schema).check_schema(schema)
         _refuse_others(schema, schema)
     except (SchemaError, RecursionError) as error:
         why = one_line(error.message, 200) if isinstance(error, SchemaError) else "it is nested too deeply"
@@ -61,24 +59,6 @@ def read_schema(path: str) -> dict[str, Any]:
         what = f"the output schema {path} refers to {one_line(str(error.args[0]), 100)!r}, which is not in it"
         raise UsageError(what, "nothing is fetched: put it under $defs") from None
     return schema
-
-
-def _loaded(text: str) -> Any:
-    """ValueError for what is no JSON; NaN and Infinity are none."""
-
-    def refused(word: str) -> None:
-        raise ValueError(f"{word} is no JSON")
-
-    return json.loads(text, parse_constant=refused)
-
-
-def _validator(schema: dict[str, Any]) -> "Validator":
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-
-    made: Validator = validator_for(schema, Draft202012Validator)(schema, registry=Registry())
-    return made
 
 
 def _refuse_others(part: Any, root: dict[str, Any]) -> None:
@@ -108,26 +88,6 @@ def _leads(place: str, root: Any) -> bool:
     return True
 
 
-def problems(schema: dict[str, Any], text: str) -> list[str]:
-    """What keeps `text` from being JSON that fits, a few of them; none where it does."""
-    from jsonschema.exceptions import best_match
-    from referencing.exceptions import Unresolvable
-
-    try:
-        value = _loaded(text)
-    except ValueError as error:
-        return [f"it is no JSON: {one_line(str(error), _PROBLEM_CHARS)}"]
-    except RecursionError:
-        return ["it is nested too deeply"]
-    try:
-        found = [best_match([error]) or error for error in _validator(schema).iter_errors(value)]
-    except (Unresolvable, RecursionError) as error:
-        return [f"it cannot be compared with the schema: {one_line(str(error), _PROBLEM_CHARS)}"]
-    told = dict.fromkeys(one_line(f"{error.json_path}: {error.message}", _PROBLEM_CHARS) for error in found)
-    more = [f"and {len(told) - _MOST} more"] if len(told) > _MOST else []
-    return [*list(told)[:_MOST], *more]
-
-
 class OutputSchema(Hook):
     """Judges the answer by the schema on record, and makes an answer protocol ask for it."""
 
@@ -142,7 +102,7 @@ class OutputSchema(Hook):
         schema = ctx.started.output_schema
         if schema is None or finish.gave_up:
             return None
-        found = problems(schema, finish.answer)
+        found = await anyio.to_thread.run_sync(problems, schema, finish.answer)
         self.alone = bool(found)
         if not found:
             return None
