@@ -15,6 +15,7 @@ from stockade.cli.ui.safe import fit_for_terminal
 from stockade.core.errors import UnreadableAnswer
 from stockade.core.messages import ModelAnswer
 from stockade.core.text import spoken_part
+from stockade.models.answer_builder import AnswerBuilder
 from stockade.models.completion import CompletionBuilder, calls_in
 from stockade.plugins.coder import answers as coder
 
@@ -59,3 +60,16 @@ TEXTS = {
 def test_no_text_holds_it_up(reader: str, text: str) -> None:
     with suppress(UnreadableAnswer, NotPlainError):
         READERS[reader](TEXTS[text])
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("place", [{"index": 0}, {}], ids=["numbered", "in order"])
+def test_a_long_call_that_comes_token_by_token_is_read_as_it_comes(place: dict[str, int]) -> None:
+    """A file that a strong model writes: with each piece all of those before it were counted, or parsed, again."""
+    builder = AnswerBuilder()
+    pieces = ['{"command": "', *["a"] * LONG, '"}']
+    for number, piece in enumerate(pieces):
+        function = {"arguments": piece, **({} if number else {"name": "shell"})}
+        builder.add({"choices": [{"delta": {"tool_calls": [{**place, "function": function}]}}]})
+    (call,) = builder.answer(1.0).tool_calls
+    assert call["function"]["arguments"] == "".join(pieces)

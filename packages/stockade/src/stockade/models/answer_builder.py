@@ -148,12 +148,13 @@ class _Call:
 
     def argue(self, text: str, *, by_object: bool) -> int:
         """More of the arguments, or all of them anew where they come as an object; by how much they grew."""
-        before = sum(map(len, self.arguments))
+        before = 0
         if by_object or self.by_object:
+            before = sum(map(len, self.arguments))
             self.arguments.clear()
         self.arguments.append(text)
         self.by_object = by_object
-        return sum(map(len, self.arguments)) - before if by_object else len(text)
+        return len(text) - before if by_object else len(text)
 
 
 class AnswerBuilder:
@@ -266,8 +267,8 @@ class AnswerBuilder:
         last = self._calls[-1] if self._calls else None
         if last is None or (call_id and call_id != last.id):
             return self._new()
-        other = last.whole and "".join(last.arguments) != whole
-        if not call_id and name and last.name and (name != last.name or other):
+        named = not call_id and name and last.name
+        if named and (name != last.name or (last.whole and "".join(last.arguments) != whole)):
             return self._new()
         return last
 
