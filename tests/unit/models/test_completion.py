@@ -114,3 +114,11 @@ def test_nothing_of_a_call_is_shown(cuts: list[int]) -> None:
 def test_a_fence_around_json() -> None:
     assert built('```json\n{"a": "```"}\n```', [], fenced=True)[2].content == '{"a": "```"}'
     assert built('```json\n{"a": 1}\n```', [])[2].content == '```json\n{"a": 1}\n```'
+
+
+def test_blanks_without_an_end_are_heard() -> None:
+    """They may stand before a thought; a model that says nothing else is ended as one that repeats itself."""
+    builder = CompletionBuilder(None, "")
+    for _ in range(5_000):
+        builder.add({"choices": [{"text": "\n"}]})
+    assert (builder.enough, builder.finish_reason) == (True, "repeats")

@@ -39,6 +39,8 @@ _BETWEEN = re.compile(r"[\s\],;\[]*(?:</tool_call>|<\|/tool_call\|>|</function_c
 _BEFORE_CALL = re.compile(r"[^<\[{]*")
 _FENCE = re.compile(r"```json(.*)```", re.DOTALL)
 _DECODER = json.JSONDecoder()
+_MOST_HELD = 1000
+"""Characters: of blanks without an end no thinking follows, and one that says them over and over is to be ended."""
 
 
 class CompletionBuilder(AnswerBuilder):
@@ -74,7 +76,8 @@ class CompletionBuilder(AnswerBuilder):
         text, self._held = self._held + text, ""
         if not self._begun:
             start = text.lstrip()
-            if not last and (not start or any(tag.startswith(start) for tag in _ENDS)):
+            may_begin = not start or any(tag.startswith(start) for tag in _ENDS)
+            if may_begin and not last and len(text) < _MOST_HELD:
                 self._held = text
                 return "", ""
             self._begun = True
