@@ -5,14 +5,16 @@ import tomllib
 from typing import Any
 
 _MAX_KEY_DOTS = 1000
-_NO_KEY = re.compile(rb"[^\w\"' \t.-]+")
+_QUOTED = re.compile(r""""(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?""")
+_NO_KEY = re.compile(r"[^\w \t.-]+")
 
 
-def parse_toml(data: bytes) -> dict[str, Any]:
-    """ValueError, and nothing else, for what is not TOML, not UTF-8 or nested too deeply."""
-    if any(run.count(b".") > _MAX_KEY_DOTS for run in _NO_KEY.split(data)):  # tomllib's time is their number squared
+def parse_toml(text: str) -> dict[str, Any]:
+    """ValueError, and nothing else, for what is not TOML or nested too deeply."""
+    keys = _NO_KEY.split(_QUOTED.sub("q", text))
+    if any(key.count(".") > _MAX_KEY_DOTS for key in keys):  # tomllib's time is their number squared
         raise ValueError(f"a key has more than {_MAX_KEY_DOTS} parts")
     try:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

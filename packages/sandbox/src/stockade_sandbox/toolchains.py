@@ -355,7 +355,7 @@ def _text(path: Path) -> str:
 
 def _toml(text: str) -> dict[str, Any]:
     try:
-        return parse_toml(text.encode())
+        return parse_toml(text)
     except ValueError:
         return {}
 

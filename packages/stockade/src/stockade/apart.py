@@ -11,10 +11,10 @@ from typing import Any
 _MOST_CPU_S = 5
 
 
-def told(module: str, given: object, patience_s: float) -> list[Any]:
-    """What `python -m module` says of `given`, a value of JSON in each line: those that came in time."""
+def told(module: str, asked: object, patience_s: float) -> list[Any]:
+    """What `python -m module` says of `asked`, a value of JSON in each line: those that came in time."""
     command = [sys.executable, "-P", "-m", module]
-    data = json.dumps(given).encode()
+    data = json.dumps(asked).encode()
     try:
         said = subprocess.run(command, input=data, capture_output=True, timeout=patience_s, cwd="/", check=False).stdout
     except subprocess.TimeoutExpired as late:

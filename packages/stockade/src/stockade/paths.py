@@ -84,7 +84,7 @@ def read_toml(path: Path, max_bytes: int, no: str) -> dict[str, Any]:
     if len(data) > max_bytes:
         raise UsageError(f"{path} is larger than {max_bytes} bytes: this is no {no}")
     try:
-        return parse_toml(data)
+        return parse_toml(data.decode())
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not UTF-8", "TOML files are") from None
     except ValueError as error:

@@ -107,15 +107,25 @@ def test_a_file_counts_by_what_was_changed_in_it(path: str, before: str, after: 
     assert flag(path, entry="symlink", texts=lambda: (before.encode(), after.encode()))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+def test_what_is_not_plain_utf_8_counts(encoding: str) -> None:
+    """Python's JSON would read it; who runs the file may read something else."""
+    text = '{"name": "x"}'
+    assert flag("package.json", texts=lambda: (b"", text.encode())) is None
+    assert flag("package.json", texts=lambda: (b"", text.encode(encoding)))
+
+
 @pytest.mark.parametrize(
     ("path", "after"),
     [
+        ("pyproject.toml", '"," ' + '."é"' * 200_000 + " = 1"),
+        ("pyproject.toml", "'#'" + '."\\""' * 200_000 + " = 1"),
         ("pyproject.toml", "a" + ".a" * 400_000 + " = 1"),
         ("go.mod", " " * 900_000 + "!"),
         ("Gemfile", "\t " * 400_000 + "!"),
         (".gitattributes", "a" + " " * 900_000 + "!"),
     ],
-    ids=["pyproject.toml", "go.mod", "Gemfile", ".gitattributes"],
+    ids=["quoted keys", "escapes", "pyproject.toml", "go.mod", "Gemfile", ".gitattributes"],
 )
 def test_no_file_holds_the_review_up(path: str, after: str) -> None:
     """Each took a time that grew with the square of its size: hours."""

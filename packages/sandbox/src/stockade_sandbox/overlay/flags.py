@@ -58,7 +58,7 @@ class Rule:
 
 @cache
 def _data() -> dict[str, Any]:
-    return parse_toml(resources.files(__package__).joinpath("flags.toml").read_bytes())
+    return parse_toml(resources.files(__package__).joinpath("flags.toml").read_text("utf-8"))
 
 
 @cache
@@ -201,9 +201,9 @@ def _counts(rule: Rule, parts: list[str], entry: EntryKind, texts: Texts) -> boo
     if both is None:
         return True
     try:
-        old, new = both
+        old, new = (text.decode() for text in both)
         if rule.lines:
-            counts = [Counter(text.decode().split("\n")) for text in both]
+            counts = [Counter(text.split("\n")) for text in (old, new)]
             differing = (counts[0] - counts[1]) + (counts[1] - counts[0])
             return not all(re.fullmatch(rule.lines, line.strip()) for line in differing)
         read = json.loads if parts[-1].endswith("json") else parse_toml

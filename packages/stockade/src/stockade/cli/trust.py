@@ -53,9 +53,9 @@ def _read(path: Path, shown: str) -> bytes:
         raise UsageError(f"{shown} cannot be read: {getattr(error, 'strerror', error)}", "check the path") from None
     if path.name not in (PROJECT_FILE, SERVERS_FILE):
         raise UsageError(f"{shown} is not read from a folder", f"only {PROJECT_FILE} and {SERVERS_FILE} are")
-    kind, parse = ("TOML", parse_toml) if path.name == PROJECT_FILE else ("JSON", json.loads)
+    kind = "TOML" if path.name == PROJECT_FILE else "JSON"
     try:
-        parse(data)
+        parse_toml(data.decode()) if kind == "TOML" else json.loads(data)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{shown} is not {kind}: {one_line(str(error))}", "mend it first") from None
     return data

@@ -14,9 +14,8 @@ class _Loader(yaml.SafeLoader):
         super().fetch_flow_collection_start(TokenClass)
 
 
-def parse_yaml(data: bytes, *, aliases: bool = True) -> Any:
-    """ValueError, and nothing else, for what is not YAML, not UTF-8, nested too deeply, or has `aliases` unasked."""
-    text = data.decode()
+def parse_yaml(text: str, *, aliases: bool = True) -> Any:
+    """ValueError, and nothing else, for what is not YAML, nested too deeply, or has `aliases` unasked."""
     try:
         if not aliases and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, _Loader)):
             raise ValueError("YAML aliases are not read")

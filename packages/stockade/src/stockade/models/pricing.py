@@ -139,7 +139,7 @@ def parse_prices(data: bytes, where: str, today: str) -> PriceTable:
         raise UsageError(f"{where} is larger than {MAX_UPDATE_BYTES} bytes: this is no table of prices", FORMS)
     value = parsed(data)
     try:
-        rows = _of_litellm(value) if isinstance(value, dict) else parse_toml(data)
+        rows = _of_litellm(value) if isinstance(value, dict) else parse_toml(data.decode())
     except ValueError:
         raise UsageError(f"{where} is no table of prices: neither TOML nor JSON", FORMS) from None
     if odd := next((key for key in rows if key not in ("date", "source") and not _NAME.fullmatch(key)), None):

@@ -25,7 +25,8 @@ def coloured(patches: Sequence[tuple[str, str]]) -> list[tuple[Pieces, ...] | No
         (unread if pieces is None else known).add(which)
         for number, line in zip(numbers, _lines(pieces or ()), strict=False):
             found[which][number] = line
-    return [tuple(lines) if which in known - unread else None for which, lines in enumerate(found)]
+    whole = known - unread
+    return [tuple(lines) if which in whole else None for which, lines in enumerate(found)]
 
 
 def _sides(patch: str) -> Iterator[tuple[list[int], str]]:

@@ -300,8 +300,8 @@ def _parsed(path: Path) -> Any:
         data = read_regular(path, MAX_FILE_BYTES)
         if len(data) > MAX_FILE_BYTES:
             raise UsageError(f"{path} is larger than {MAX_FILE_BYTES} bytes, which no tool file is")
-        parse: Callable[[bytes], Any] = parse_toml if path.suffix.lower() == ".toml" else _parse_yaml
-        return parse(data)
+        parse: Callable[[str], Any] = parse_toml if path.suffix.lower() == ".toml" else _parse_yaml
+        return parse(data.decode())
     except OSError as error:
         raise UsageError(f"cannot read the tool file {path}: {error.strerror}") from error
     except (UnicodeDecodeError, RecursionError, ValueError) as error:
@@ -309,10 +309,10 @@ def _parsed(path: Path) -> Any:
         raise UsageError(f"{path} is not a tool file: {words}") from error
 
 
-def _parse_yaml(data: bytes) -> Any:
+def _parse_yaml(text: str) -> Any:
     from stockade.core.yaml import parse_yaml  # noqa: PLC0415 - 15 ms of every start, for a file that few have
 
-    return parse_yaml(data)
+    return parse_yaml(text)
 
 
 def _renamed(path: Path, table: dict[str, Any]) -> dict[str, Any]:

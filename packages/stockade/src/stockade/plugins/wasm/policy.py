@@ -168,7 +168,9 @@ def read_policy(path: Path) -> ToolPolicy:
     if len(data) > MAX_POLICY_BYTES:
         raise UsageError(f"{path} is larger than {MAX_POLICY_BYTES} bytes: this is no policy")
     try:
-        values = _clean(parse_toml(data) if path.suffix == ".toml" else parse_yaml(data, aliases=False))
+        values = _clean(
+            parse_toml(data.decode()) if path.suffix == ".toml" else parse_yaml(data.decode(), aliases=False)
+        )
     except (ValueError, RecursionError) as error:
         line = str(error).strip().splitlines() or ["it holds nothing"]
         raise UsageError(f"{path} cannot be understood: {line[0]}") from None
