@@ -137,9 +137,9 @@ def test_a_comment_on_a_line_goes_to_the_bot_and_files_are_chosen(user: User) ->
     expect(calc.locator(".k").first).to_have_text("def")
     review.get_by_role("button", name="Side by side").click()
     review.locator(".file", has_text="data.csv").get_by_label("comment on line 1").last.click()
-    words = review.get_by_label("comment on data.csv:1").or_(review.get_by_label("Comment on data.csv:1"))
-    words.fill("three")
-    words.press("Enter")
+    review.get_by_label("comment on data.csv:1").or_(review.get_by_label("Comment on data.csv:1")).fill("three")
+    review.get_by_role("button", name="Keep").hover()  # as a person does: the steps above take their height on the way
+    review.get_by_role("button", name="Keep").click()
     expect(review).not_to_contain_text("Keep")
     page.get_by_role("button", name="Send 1 comment to the bot").click()
     expect(page.get_by_label("Steps")).to_contain_text("goes on: About your changes:")
