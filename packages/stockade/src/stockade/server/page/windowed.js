@@ -1,7 +1,7 @@
 // A long list of which only what is near the window is in the document; the rest is a gap as high as it was, or may be.
 import { el } from "./common.js";
 
-const CHUNK = 40;
+const CHUNK = 40, SHORT = 2;  // so many chunks are all in the document: nothing below them moves when they are near
 
 // `draw` makes the node of an item, which is told in `item.node`; `guess`: how high one is, in pixels, before it is known.
 export function windowed(place, draw, { name = "div", guess = 60 } = {}) {
@@ -20,7 +20,7 @@ export function windowed(place, draw, { name = "div", guess = 60 } = {}) {
     chunk.box.replaceChildren(...chunk.items.map(made));
   }
   function empty(chunk, height) {
-    if (!chunk.full || chunk.box.contains(document.activeElement)) return;
+    if (!chunk.full || chunks.length <= SHORT || chunk.box.contains(document.activeElement)) return;
     chunk.full = false;
     chunk.height = height;
     chunk.box.style.height = `${height}px`;
@@ -35,6 +35,7 @@ export function windowed(place, draw, { name = "div", guess = 60 } = {}) {
       chunks.push(chunk);
       of.set(chunk.box, chunk);
       place.append(chunk.box);
+      chunk.full = chunks.length <= SHORT;
       near.observe(chunk.box);
     }
     chunk.items.push(item);
