@@ -17,6 +17,7 @@ from stockade.loop.ending import failed
 from stockade.models.composed import Member, ModelTeam
 from stockade.models.http import from_status, from_stream
 from stockade.models.openai import OpenAIModel
+from stockade.models.pricing import Price
 from stockade.models.responses import ResponsesModel
 from stockade.testing import ScriptedModel
 from tests.support.fake_anthropic import call, end, event, fake_anthropic, reply, start, text
@@ -137,6 +138,20 @@ async def test_the_next_model_goes_on() -> None:
     async with ModelTeam(ScriptedModel([AnswerHeldBack("no")]), "a/b", fallbacks=[Member("c/d", other)]) as team:
         answer = await team.ask(QUESTION)
         assert (answer.content, answer.by, answer.why) == ("done", "c/d", "a/b: no")
+
+
+async def test_what_an_answer_cost_that_could_not_be_used_is_told_with_the_next() -> None:
+    pieces = [start((1_000_000,)), *text("half"), *end("refusal")]
+    price = Price(input=3.0, output=0.0)
+
+    async def other() -> ScriptedModel:
+        return ScriptedModel(["one", "two"])
+
+    async with fake_anthropic([reply(pieces)]) as server, model_of(server, price=price) as own:
+        async with ModelTeam(own, "a/b", fallbacks=[Member("c/d", other)]) as team:
+            first, second = await team.ask(QUESTION), await team.ask(QUESTION)
+    assert first.usage.cost == pytest.approx(3.0)
+    assert second.usage.cost == 0
 
 
 async def test_all_decline() -> None:

@@ -121,9 +121,10 @@ class ServerUnavailable(ServerFailed):
 
 
 class ModelFailed(StockadeError):
-    """The model cannot be asked."""
+    """The model cannot be asked. `cost`: USD of what came all the same."""
 
     exit_status = 5
+    cost = 0.0
 
 
 class ModelUnavailable(ModelFailed):

@@ -13,7 +13,7 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from stockade.core.errors import AnswerHeldBack, ModelUnavailable
+from stockade.core.errors import AnswerHeldBack, ModelFailed, ModelUnavailable
 from stockade.core.messages import REPEATS, ModelAnswer, ModelRequest, Reasoning, Usage
 from stockade.core.text import one_line, spoken_part
 from stockade.models.pricing import FREE, Price
@@ -69,7 +69,7 @@ class StillThinking(ModelUnavailable):
             f"the model was still thinking after {tokens} tokens",
             "give it more with --answer-tokens N, in a window that holds them",
         )
-        self.cut = cut
+        self.cut, self.cost = cut, cut.usage.cost
 
 
 class Patience:
@@ -99,6 +99,9 @@ class Patience:
             return _added(first.cut, await once(wider))
         except Refused as error:
             raise first from error
+        except ModelFailed as error:
+            error.cost += first.cost
+            raise
 
 
 def _wider(request: ModelRequest, window: int | None, prompt_tokens: int = 0) -> ModelRequest | None:
@@ -356,7 +359,9 @@ def checked(answer: ModelAnswer, thoughts: int, why_not: str = "") -> ModelAnswe
     if (by_filter := answer.finish_reason.lower() in _HELD_BACK) or why_not:
         reason = f" ({answer.finish_reason[:40]})" if by_filter else ""
         said = f": {one_line(why_not, 300)}" if why_not else ""
-        raise AnswerHeldBack(f"the answer was held back by the model's provider{reason}{said}")
+        error = AnswerHeldBack(f"the answer was held back by the model's provider{reason}{said}")
+        error.cost = answer.usage.cost
+        raise error
     if answer.finish_reason == "length" and not answer.tool_calls:
         text, blank = spoken_part(answer.content), answer.content and answer.content.isspace()
         # Without a word of it what it thinks is kept back by its server; line breaks to the limit are no thinking.

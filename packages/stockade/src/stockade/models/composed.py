@@ -55,6 +55,7 @@ class ModelTeam:
         self._names = (name, *(one.name for one in fallbacks))
         self._stack, self._open = AsyncExitStack(), dict[str, Model]()
         self._at, self._why, self._without_smart, self._capped = 0, "", False, capped
+        self._lost = 0.0  # USD of answers that could not be used
 
     @property
     def members(self) -> tuple[Member, ...]:
@@ -84,7 +85,7 @@ class ModelTeam:
     async def ask(self, request: ModelRequest, on_text: OnText | None = None) -> ModelAnswer:
         """See core.ports.Model. Raises as the last that there is, with what was wrong with those before."""
         if request.sampling.smart and (answer := await self._ask_smart(request, on_text)) is not None:
-            return answer
+            return self._with_lost(answer)
         while True:
             model, name = self._now
             try:
@@ -92,9 +93,16 @@ class ModelTeam:
             except ContextExceeded:
                 raise
             except ModelFailed as error:
+                self._lost += error.cost
                 await self._next(error)
             else:
+                answer = self._with_lost(answer)
                 return answer.model_copy(update={"by": name, "why": self._why}) if self._at else answer
+
+    def _with_lost(self, answer: ModelAnswer) -> ModelAnswer:
+        """With what answers before it cost that could not be used."""
+        cost, self._lost = answer.usage.cost + self._lost, 0.0
+        return answer.model_copy(update={"usage": answer.usage.model_copy(update={"cost": cost})})
 
     @property
     def _now(self) -> tuple[Model, str]:
@@ -136,7 +144,8 @@ class ModelTeam:
             answer = await (await self._entered(self._smart)).ask(request, on_text)
         except ContextExceeded:
             return None
-        except ModelFailed:
+        except ModelFailed as error:
+            self._lost += error.cost
             self._without_smart = True
             return None
         return answer.model_copy(update={"by": self._smart.name, "why": "the run was stuck"})
@@ -167,7 +176,8 @@ class ModelTeam:
         )
         try:
             answer = await self.fast.ask(request)
-        except ModelFailed:
+        except ModelFailed as error:
+            self._lost += error.cost
             return None
         return answer.model_copy(update={"content": ""}) if answer.finish_reason == REPEATS else answer
 
