@@ -14,6 +14,7 @@ from stockade.core.events import RunFinished
 from stockade.core.messages import Message, ModelRequest
 from stockade.fleet.results import outcome_of
 from stockade.loop.ending import failed
+from stockade.models.anthropic import AnthropicModel
 from stockade.models.composed import Member, ModelTeam
 from stockade.models.http import from_status, from_stream
 from stockade.models.openai import OpenAIModel
@@ -147,7 +148,8 @@ async def test_what_an_answer_cost_that_could_not_be_used_is_told_with_the_next(
     async def other() -> ScriptedModel:
         return ScriptedModel(["one", "two"])
 
-    async with fake_anthropic([reply(pieces)]) as server, model_of(server, price=price) as own:
+    async with fake_anthropic([reply(pieces)]) as server:
+        own = AnthropicModel(server.url, "claude-x", "secret", price=price)
         async with ModelTeam(own, "a/b", fallbacks=[Member("c/d", other)]) as team:
             first, second = await team.ask(QUESTION), await team.ask(QUESTION)
     assert first.usage.cost == pytest.approx(3.0)
