@@ -109,3 +109,14 @@ def test_what_both_changed_is_shown_merged_and_named(stage: Stage, sandbox: str)
     assert forced.status == 0, forced.err
     assert stage.tree()["clashes"] == stage.tree()["removed"] == first.encode()
     assert stage.tree()["merges"] == after["merges"].encode()
+
+
+def test_what_both_built_is_no_conflict(stage: Stage, sandbox: str) -> None:
+    tag = "Signature: 8a477f597d28d172789f06886806bc55"
+    on_host(stage, f"mkdir target; echo '{tag}' > target/CACHEDIR.TAG; echo 1 > target/app")
+    run(stage, sandbox, "echo bot > target/app; echo bot >> data.csv", lambda: on_host(stage, "echo mine > target/app"))
+    wrong = stage.call("apply", "last", "--only", "target/app")
+    assert (wrong.status, "those of caches with --caches" in wrong.err) == (2, True)
+    assert stage.call("apply", "last").status == 0
+    assert (stage.demo / "data.csv").read_text().endswith("bot\n")
+    assert (stage.demo / "target/app").read_text() == "mine\n"

@@ -10,6 +10,8 @@ from stockade_sandbox.overlay.safe_fs import Node
 from stockade_sandbox.results import EntryKind
 from tests.unit.sandboxes.test_folders.helpers import Bench
 
+TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# https://bford.info/cachedir/\n"
+
 
 @pytest.mark.parametrize(
     "path",
@@ -168,6 +170,44 @@ def test_caches_are_left_out_and_counted(bench: Bench) -> None:
     assert (bench.host / "pkg/__pycache__/old.pyc").read_text() == "x"
     assert sorted(path.name for path in bench.host.iterdir()) == ["__pycache__.py", "kept", "new", "pkg"]
     assert not bench.changes()
+
+
+def test_a_folder_that_says_so_itself_is_a_cache(bench: Bench) -> None:
+    bench.write("target/CACHEDIR.TAG", TAG)
+    bench.write("target/old", "x")
+    bench.write("src/a.rs", "x")
+    bench.write("own/CACHEDIR.TAG", "x")
+    bench.begin()
+    bench.bash(
+        "echo 1 > target/old; mkdir -p build/deps linked pipe; cp target/CACHEDIR.TAG build; echo 1 > build/deps/x; "
+        "cp target/CACHEDIR.TAG src; echo 2 > src/a.rs; echo 2 > own/b; ln -s ../build/CACHEDIR.TAG linked; "
+        "mkfifo pipe/CACHEDIR.TAG"
+    )
+    bench.review = Review(caches=False)
+    shown = {"src/CACHEDIR.TAG", "src/a.rs", "own/b", "linked", "linked/CACHEDIR.TAG", "pipe", "pipe/CACHEDIR.TAG"}
+    assert set(bench.by_path()) == shown  # what a bot writes beside files of yours hides none of them
+    assert bench.review.left_out(bench.layer) == {"target": 1, "build": 4}
+    bench.review = Review()
+    assert set(bench.by_path()) == {*shown, "target/old", "build", "build/CACHEDIR.TAG", "build/deps", "build/deps/x"}
+
+
+def test_what_was_built_and_nothing_else_is_shown(bench: Bench) -> None:
+    bench.begin()
+    bench.bash(f"mkdir -p target __pycache__; printf '{TAG}' > target/CACHEDIR.TAG; touch target/app __pycache__/a.pyc")
+    bench.review = Review(caches=False)
+    assert set(bench.by_path()) == {"target", "target/CACHEDIR.TAG", "target/app"}
+    assert bench.review.left_out(bench.layer) == {"__pycache__": 2}
+    bench.bash("echo 1 > a")
+    assert set(bench.by_path()) == {"a"}
+    assert bench.review.left_out(bench.layer) == {"__pycache__": 2, "target": 3}
+
+
+def test_a_cache_that_is_thrown_away_is_a_change(bench: Bench) -> None:
+    bench.write("target/CACHEDIR.TAG", TAG)
+    bench.begin()
+    bench.bash("rm -r target; echo 1 > target")
+    bench.review = Review(caches=False)
+    assert set(bench.by_path()) == {"target", "target/CACHEDIR.TAG"}
 
 
 @pytest.mark.parametrize(

@@ -228,20 +228,27 @@ _CACHES = (
     ".turbo", ".gradle", "node_modules/.cache", "node_modules/.vite", "node_modules/.vite-temp",
 )  # fmt: skip
 """What tools keep for themselves and make anew: a name, or the end of a path."""
+CACHE_TAG, CACHE_SIGNATURE = "CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55"
+"""A file of that name with that beginning says the same of the folder that it is in: https://bford.info/cachedir/."""
 
 
-def cache_of(path: str) -> tuple[str, str] | None:
+def cache_of(path: str, tagged: Callable[[str], bool]) -> tuple[str, str] | None:
     """The folder, or file, that a path is or lies in and that is such a cache: its path, and what it is called."""
     parts = path.split("/")
     for end in range(1, len(parts) + 1):
         for name in (parts[end - 1], "/".join(parts[max(0, end - 2) : end])):
             if name in _CACHES:
                 return "/".join(parts[:end]), name
+        if tagged(folder := "/".join(parts[:end])):
+            return folder, parts[end - 1]
     return None
 
 
-def without_caches(changes: Iterable[Change]) -> tuple[tuple[Change, ...], dict[str, int]]:
-    """The changes that are not of caches, and how many are, by the name of the cache.
+def without_caches(
+    changes: Iterable[Change], tagged: Callable[[str], bool]
+) -> tuple[tuple[Change, ...], dict[str, int]]:
+    """The changes that are not of caches, and how many are, by the name of the cache. `tagged`: whether a folder says
+    of itself that it is one.
 
     What is gone with a folder that is gone stays among them; a folder made for nothing but caches does not.
     """
@@ -250,7 +257,7 @@ def without_caches(changes: Iterable[Change]) -> tuple[tuple[Change, ...], dict[
     kept, left = list[Change](), dict[str, int]()
     holders, full = set[str](), set[str]()
     for change in every:
-        found = cache_of(change.path)
+        found = cache_of(change.path, tagged)
         above = _above(found[0] if found else change.path)
         if found is None or any(folder in replaced for folder in above):
             kept.append(change)
