@@ -130,3 +130,16 @@ async def test_loopback_inside_needs_no_proxy(place: Place, make: Make) -> None:
         output = await found.run("curl -sSf http://localhost:8000/own")
         assert output.stdout == b"own\n", output
         assert found.events == []
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("cd /tmp && npm install --registry=https://registry.npmjs.org left-pad", b"EAI_AGAIN"),
+     (f"{PIP} --no-cache-dir --index-url https://pypi.org/simple tiny", b"No matching distribution")],
+)  # fmt: skip
+async def test_without_a_network_they_say_so_and_do_not_try_again(make: Make, command: str, said: bytes) -> None:
+    async with make(Policy()) as box:
+        found = await box.run(f"{command} 2>&1", 60)  # npm tried for longer
+        assert not found.timed_out
+        assert said in found.stdout
+        assert b"Retrying" not in found.stdout

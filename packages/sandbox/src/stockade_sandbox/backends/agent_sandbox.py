@@ -22,7 +22,7 @@ from stockade_sandbox import registry
 from stockade_sandbox.agent.child import Child, channel, death
 from stockade_sandbox.agent.programs import RunningProgram, program, shell
 from stockade_sandbox.agent.session import AgentConfig, AgentSession
-from stockade_sandbox.backends.rootfs import proxy_variables
+from stockade_sandbox.backends.rootfs import network_variables
 from stockade_sandbox.egress.inside import MakeServer, way_out
 from stockade_sandbox.errors import SandboxDied, SandboxFailed, StockadeError, UsageError
 from stockade_sandbox.limits.disk import DiskWatch, nothing_in, written_places
@@ -286,7 +286,7 @@ class AgentSandbox(ABC):
         """The policy's, whose folder it is from now on, with its variables and the folder that it begins in."""
         reference, unpacked = self._policy.rootfs, registry.load("backends.oci:unpacked")
         image: Image = await stoppable(lambda progress: unpacked(reference, progress))
-        given = {**image.environment, **proxy_variables(self._policy.network), **self._policy.environment}
+        given = {**image.environment, **network_variables(self._policy.network), **self._policy.environment}
         self._policy = replace(self._policy, rootfs=image.root, environment=given)
         if not self._policy.folders and image.workdir:
             self._cwd = image.workdir

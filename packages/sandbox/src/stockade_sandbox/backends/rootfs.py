@@ -120,10 +120,16 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     return {**STANDARD_ENVIRONMENT, **given}
 
 
-def proxy_variables(network: Network) -> dict[str, str]:
+OFFLINE = {"CARGO_NET_RETRY": "0", "PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0", "npm_config_fetch_retries": "0"}
+"""Without a network nobody gains by asking again: npm does for longer than a command may take, so that it never says
+why it fails, the others for ten seconds.
+"""
+
+
+def network_variables(network: Network) -> dict[str, str]:
     """What curl, git, pip, npm and Python read. curl wants `http_proxy` in lower case (a CGI header sets HTTP_*)."""
     if network.mode == "none":
-        return {}
+        return OFFLINE
     proxy, local = f"http://127.0.0.1:{PROXY_PORT}", "localhost,127.0.0.1,::1"
     return {"http_proxy": proxy, "https_proxy": proxy, "HTTPS_PROXY": proxy, "no_proxy": local, "NO_PROXY": local}
 

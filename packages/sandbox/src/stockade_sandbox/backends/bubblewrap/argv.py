@@ -25,7 +25,7 @@ from stockade_sandbox.backends.rootfs import (
     environment,
     etc_files,
     image_view,
-    proxy_variables,
+    network_variables,
     view,
 )
 from stockade_sandbox.errors import UsageError
@@ -153,7 +153,7 @@ def bubblewrap_argv(
             uid, gid = writable.uid, writable.gid
         args += ["--uid", str(uid), "--gid", str(gid)]
     args += ["--hostname", "sandbox", "--clearenv"]
-    for name, value in environment({**proxy_variables(policy.network), **policy.environment}).items():
+    for name, value in environment({**network_variables(policy.network), **policy.environment}).items():
         args += ["--setenv", name, value]
     if policy.root:
         args += _open_to_all((f"{OWN}/bin/python", "/var/tmp", *paths))

@@ -17,7 +17,7 @@ from stockade_sandbox.backends.rootfs import (
     SCRATCH,
     environment,
     etc_files,
-    proxy_variables,
+    network_variables,
     scratch_bytes,
 )
 from stockade_sandbox.errors import UsageError
@@ -132,7 +132,7 @@ def scratch(policy: Policy, taken: Sequence[str], stage: str | None) -> tuple[li
 
 def variables(policy: Policy) -> dict[str, str]:
     """Exactly what a command finds, where the proxy is included."""
-    return environment({**proxy_variables(policy.network), **policy.environment})
+    return environment({**network_variables(policy.network), **policy.environment})
 
 
 def environment_file(variables: Mapping[str, str]) -> bytes:
