@@ -165,8 +165,10 @@ def test_the_steps_of_a_short_run_have_their_height_from_the_start(user: User) -
 
 
 def test_files_are_thrown_away_one_by_one(user: User) -> None:
-    run = user.run(say("shell", command="echo 1 > one; echo 2 > two; echo 3 > three"), "done")
+    made = "echo 1 > one; echo 2 > two; echo 3 > three; mkdir __pycache__; touch __pycache__/a.pyc"
+    run = user.run(say("shell", command=made), "done")
     page, folder = user.open(run), user.folder(run)
+    expect(page.locator("aside")).to_contain_text("caches are left out: __pycache__ 2")
     page.get_by_label("apply three").uncheck()
     page.get_by_label("apply one").uncheck()
     page.get_by_role("button", name="Discard 1 of 3 files").click()

@@ -5,6 +5,7 @@ the command line's, in a thread.
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
@@ -35,6 +36,7 @@ from stockade_sandbox.results import Decision, FolderLayer, Moved, shown_path
 T = TypeVar("T")
 Record = Callable[[RunEvent], None]
 MAX_FILES = 2000
+MAX_CACHES = 100
 MAX_PATCH = 200_000
 
 
@@ -64,9 +66,10 @@ class Changes:
         work = self._pending()
         files, names = self._shown(self._reviewer, work, view, colours=colours)
         applied, undone = changes.applied_and_undone(self._events)
+        caches = sum((Counter(self._reviewer.left_out(one.layer)) for one in work), Counter[str]())
         return Diff(
             etag=self._etag(work), files=files, masked=names, applied=tuple(sorted(applied)[:MAX_FILES]),
-            undone=() if work else tuple(sorted(undone)[:MAX_FILES]),
+            undone=() if work else tuple(sorted(undone)[:MAX_FILES]), caches=dict(caches.most_common(MAX_CACHES)),
         )  # fmt: skip
 
     def host_diff(self, view: View) -> Diff:

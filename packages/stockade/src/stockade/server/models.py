@@ -128,7 +128,7 @@ class Told(Wire):
 class Diff(Wire):
     """`etag` names exactly these changes: an apply gives it back as If-Match. `masked`: names of secrets that are
     hidden in `patch`, and stand in the files. `applied`: paths that are in the folder now, and can be taken back;
-    `undone`: those that were, and can be applied again.
+    `undone`: those that were, and can be applied again. `caches`: how many changes of caches are left out, by name.
     """
 
     etag: str
@@ -136,6 +136,7 @@ class Diff(Wire):
     masked: tuple[str, ...] = ()
     applied: tuple[str, ...] = ()
     undone: tuple[str, ...] = ()
+    caches: dict[str, int] = Field(default_factory=dict)
 
 
 class DiffFile(Wire):

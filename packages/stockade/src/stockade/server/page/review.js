@@ -12,7 +12,7 @@ export async function review(view, signal) {
     changed.replaceChildren(el("h2", { textContent: "Changes" }), el("p", { className: "bad", textContent: error.message }));
     return;
   }
-  const etag = answer.headers.get("ETag"), { files, masked, applied, undone } = await answer.json();
+  const etag = answer.headers.get("ETag"), { files, masked, applied, undone, caches } = await answer.json();
   const again = async () => { Object.assign(run, await (await call(path, { signal })).json()); await review(view, signal); };
   const decide = (what, body, headers) => async () => {
     const { paths, left } = await (await post(`${path}/${what}`, body(), headers)).json();
@@ -65,6 +65,7 @@ export async function review(view, signal) {
   put(changed,
     el("p", { textContent: `${many(files.length, "file")}, +${total("added_lines")} −${total("removed_lines")}` }),
     el("ul", {}, ordered.map((file) => el("li", {}, el("span", { className: "mono", textContent: `${{ added: "A", deleted: "D", modified: "M" }[file.change.kind] ?? file.change.kind} ${named(file.path)}` }), file.change.flagged && el("span", { className: "warn", textContent: ` ${file.change.flagged}` })))),
+    Object.keys(caches).length > 0 && el("p", { className: "quiet", textContent: `caches are left out: ${Object.entries(caches).map(([name, count]) => `${named(name)} ${count}`).join(", ")}` }),
     masked.length > 0 && el("p", { className: "warn", textContent: `hidden here, and in the files: ${masked.join(", ")}` }),
     may("approve") && el("div", { className: "bar" }, apply, some, button("Discard all", async () => { if (sure()) await decide("discard", () => ({}))(); })), clash, told,
     may("approve") && takeBack(applied, decide));
