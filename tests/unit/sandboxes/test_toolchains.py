@@ -89,9 +89,10 @@ def test_no_version_names_another_place(version: str, folder: Path, home: Path) 
     assert found(folder, home) == []
 
 
-def venv(folder: Path, base: Path) -> None:
-    (folder / ".venv" / "bin").mkdir(parents=True)
-    (folder / ".venv" / "pyvenv.cfg").write_text(f"home = {base}/bin\nversion = 3.12.4\n")
+def venv(folder: Path, base: Path, name: str = ".venv") -> Path:
+    (folder / name / "bin").mkdir(parents=True)
+    (folder / name / "pyvenv.cfg").write_text(f"home = {base}/bin\nversion = 3.12.4\n")
+    return folder / name
 
 
 def test_a_virtual_environment_leads_to_its_python(folder: Path, home: Path) -> None:
@@ -103,6 +104,33 @@ def test_a_virtual_environment_leads_to_its_python(folder: Path, home: Path) -> 
     assert one.mounts == (str(base),)
     assert one.path == (str(folder / ".venv" / "bin"),)
     assert one.environment == {"VIRTUAL_ENV": str(folder / ".venv")}
+
+
+def test_the_one_that_is_active_in_the_shell(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = home / ".pyenv" / "versions" / "3.12.4"
+    program(base / "bin" / "python3", "three")
+    own = venv(home, base, ".virtualenvs/p1")
+    (own / "lib").mkdir()
+    (own / "lib64").symlink_to("lib")
+    (own / "src").mkdir()
+    (folder / ".python-version").write_text("3.12")
+    shell = {"PATH": f"{own}/bin:{home}/.pyenv/shims:{SYSTEM_PATH}", "VIRTUAL_ENV": str(own)}
+    (one,) = find(folder, shell, home)
+    assert one.mounts == (f"{own}/bin", f"{own}/lib", f"{own}/pyvenv.cfg", str(base))
+    assert (one.path, one.environment) == ((f"{own}/bin",), {"VIRTUAL_ENV": str(own)})
+    assert one.needed
+    monkeypatch.setattr("sys.prefix", str(own))
+    assert [one.needed for one in find(folder, shell, home)] == [False]  # perhaps it holds Stockade and nothing else
+    venv(folder, base)
+    assert [one.name for one in find(folder, shell, home)] == ["python of .venv"]
+
+
+@pytest.mark.parametrize("value", ["", ".", "project", "/", "/nowhere", "HOME", "HOME/.ssh", "HOME/.."])
+def test_what_is_none_is_not_active(value: str, folder: Path, home: Path) -> None:
+    (home / ".ssh").mkdir()
+    for place in (home, home / ".ssh"):
+        (place / "pyvenv.cfg").write_text(f"home = {home}/bin\n")
+    assert found(folder, home, VIRTUAL_ENV=value.replace("HOME", str(home))) == []
 
 
 def test_of_another_prefix_its_programs_and_libraries_only(folder: Path, home: Path) -> None:

@@ -1,18 +1,20 @@
 """The user's own interpreters and tools that a folder needs: found without running any, to be seen read-only inside.
 
-What says that one is needed: a virtual environment in the folder, a version file in it or above it, an entry of the
-user's PATH. What is seen: the one version that is needed, at its own path, where a version manager keeps it apart from
-all else; of any other prefix its programs and libraries only. Never a home folder, nor what lies beside them. The
-folder's own files name versions and links, and a bot may have written them: none of them can name another place.
+What says that one is needed: a virtual environment in the folder or active in the user's shell, a version file in it or
+above it, an entry of the user's PATH. What is seen: the one version that is needed, at its own path, where a version
+manager keeps it apart from all else; of any other prefix its programs and libraries only. Never a home folder, nor what
+lies beside them. The folder's own files name versions and links, and a bot may have written them: none of them can name
+another place.
 """
 
 import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from os.path import isdir, isfile, islink, realpath
+from os.path import exists, isdir, isfile, islink, realpath
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 _OF_A_PREFIX = ("bin", "lib", "lib64", "include", "libexec")
 _VENVS = (".venv", "venv", "env", ".env")
+_VENV_FILE = "pyvenv.cfg"
 _MOST = 1 << 16
 """Bytes of a version file; a longer one is none."""
 
@@ -118,7 +121,9 @@ class Toolchain:
 def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Toolchain, ...]:
     """For a folder of the user with this `home`, whose shell has this `environment`; the most particular first."""
     search = _Search(Path(realpath(folder)), environment, home.resolve())
-    found = [*search.in_the_folder(), *search.by_version_files(), *search.on_the_path(), *search.caches()]
+    found = [
+        *search.in_the_folder(), *search.active(), *search.by_version_files(), *search.on_the_path(), *search.caches(),
+    ]  # fmt: skip
     return tuple({one.key: one for one in reversed(found)}.values())[::-1]
 
 
@@ -170,6 +175,21 @@ class _Search:
                     yield Toolchain(f"python of {name}", because, seen, bin_folder, variable)
         if isdir(programs := self.folder / "node_modules" / ".bin"):
             yield Toolchain("node_modules", "it is in the folder", (), (str(programs),))
+
+    def active(self) -> Iterator[Toolchain]:
+        """The virtual environment of the user's shell, where the folder has none: poetry and virtualenvwrapper keep
+        theirs elsewhere. That Stockade itself runs in it is no sign that the folder needs it.
+        """
+        venv = Path(self.environment.get("VIRTUAL_ENV") or "/")
+        if not venv.is_absolute() or "python" in self.served or self.home.is_relative_to(venv.resolve()):
+            return
+        seen = self._of_prefix(base) if (base := _base_of(venv)) else ()
+        if base and (seen or _in_system(base)):
+            self.served.add("python")
+            parts = map(str, _real(venv, (*_OF_A_PREFIX, _VENV_FILE)))
+            needed = venv.resolve() != Path(sys.prefix).resolve()
+            yield Toolchain(f"python of {venv.name}", "it is active in your shell", (*parts, *seen),
+                            (str(venv / "bin"),), {"VIRTUAL_ENV": str(venv)}, needed=needed)  # fmt: skip
 
     def by_version_files(self) -> Iterator[Toolchain]:
         """What they ask for, where a manager has it; the file nearest to the folder counts."""
@@ -248,13 +268,18 @@ class _Search:
         if prefix.is_relative_to("/opt") and len(prefix.parts) > 2:
             return (str(Path(*prefix.parts[:3])),)
         if any(prefix.glob("lib/python3*/os.py")):
-            return tuple(str(prefix / name) for name in _OF_A_PREFIX if isdir(prefix / name))
+            return tuple(map(str, _real(prefix, _OF_A_PREFIX)))
         return ()
 
 
 def _with_its_links(path: Path) -> tuple[str, ...]:
     """A version is often a link to a fuller name: both are asked for by what is inside."""
     return tuple(dict.fromkeys((str(path), str(path.resolve()))))
+
+
+def _real(prefix: Path, names: Iterable[str]) -> list[Path]:
+    """Those that are there and no links, as lib64 often is: nothing can be mounted at one."""
+    return [path for name in names if exists(path := prefix / name) and not islink(path)]
 
 
 def _in_system(path: Path) -> bool:
@@ -300,7 +325,7 @@ def _begins_with(version: str, wanted: str) -> bool:
 
 def _base_of(venv: Path) -> Path | None:
     """The prefix of the Python that a virtual environment was made with, as its `home` says, or the link in it."""
-    for line in _text(venv / "pyvenv.cfg").splitlines():
+    for line in _text(venv / _VENV_FILE).splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "home" and (home := Path(value.strip())).is_absolute():
             return home.parent if home.name == "bin" and ".." not in home.parts else None
