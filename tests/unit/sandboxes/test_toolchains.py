@@ -1,5 +1,7 @@
 """Which of the user's interpreters and tools a folder needs, and that they work inside, at their own path."""
 
+import base64
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -123,6 +125,42 @@ def test_the_one_that_is_active_in_the_shell(folder: Path, home: Path, monkeypat
     assert [one.needed for one in find(folder, shell, home)] == [False]  # perhaps it holds Stockade and nothing else
     venv(folder, base)
     assert [one.name for one in find(folder, shell, home)] == ["python of .venv"]
+
+
+KEPT = (
+    ("poetry.lock", ".cache/pypoetry/virtualenvs/demo-{}-py3.12", ""),
+    ("pyproject.toml", "elsewhere/demo-{}-py3.9", "POETRY_VIRTUALENVS_PATH"),
+    ("Pipfile", ".local/share/virtualenvs/project-{}", ""),
+    ("Pipfile", "elsewhere/project-{}", "WORKON_HOME"),
+)
+
+
+@pytest.mark.parametrize(("file", "place", "variable"), KEPT, ids=[f"{file} {place}" for file, place, _ in KEPT])
+def test_the_one_that_poetry_or_pipenv_keeps_for_it(
+    file: str, place: str, variable: str, folder: Path, home: Path
+) -> None:
+    base = home / ".pyenv" / "versions" / "3.12.4"
+    program(base / "bin" / "python3", "three")
+    hashed = folder / "Pipfile" if file == "Pipfile" else folder
+    digest = base64.urlsafe_b64encode(hashlib.sha256(str(hashed).encode()).digest()).decode()[:8]
+    kept = venv(home, base, place.format(digest))
+    venv(home, base, place.format("AAAAAAAA"))
+    shell = {"PATH": "", variable: str(kept.parent)} if variable else {"PATH": ""}
+    assert find(folder, shell, home) == ()
+    (folder / file).touch()
+    (one,) = find(folder, shell, home)
+    assert (one.name, one.path, one.needed) == (f"python of {kept.name}", (f"{kept}/bin",), True)
+    assert one.because == f"{file} is in the folder"
+
+
+def test_of_those_that_poetry_keeps_the_newest_python(folder: Path, home: Path) -> None:
+    (folder / "poetry.lock").touch()
+    base = home / ".pyenv" / "versions" / "3.12.4"
+    program(base / "bin" / "python3", "three")
+    digest = base64.urlsafe_b64encode(hashlib.sha256(str(folder).encode()).digest()).decode()[:8]
+    for version in ("3.9", "3.12", "3.10"):
+        venv(home, base, f".cache/pypoetry/virtualenvs/demo-{digest}-py{version}")
+    assert found(folder, home) == [f"python of demo-{digest}-py3.12"]
 
 
 @pytest.mark.parametrize("value", ["", ".", "project", "/", "/nowhere", "HOME", "HOME/.ssh", "HOME/.."])

@@ -7,6 +7,8 @@ lies beside them. The folder's own files name versions and links, and a bot may 
 another place.
 """
 
+import base64
+import hashlib
 import json
 import os
 import re
@@ -93,6 +95,26 @@ CACHES = (
 )
 """Not what lies beside it: npm's logs, cargo's credentials."""
 
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """Who keeps virtual environments below a `root`, named by a hash of the path of `hashed` in the folder, and what
+    stands behind it (a pattern). One is wanted where the folder has one of the `files`.
+    """
+
+    files: tuple[str, ...]
+    variables: tuple[str, ...]
+    root: str
+    hashed: str = ""
+    ending: str = ""
+
+
+KEEPERS = (
+    Keeper(("poetry.lock", "pyproject.toml"), ("POETRY_VIRTUALENVS_PATH",), ".cache/pypoetry/virtualenvs", "",
+           r"-py\d\.\d+"),
+    Keeper(("Pipfile",), ("WORKON_HOME",), ".local/share/virtualenvs", "Pipfile"),
+)  # fmt: skip
+
 _SAME = {"nodejs": "node", "golang": "go", "rust-toolchain": "rust"}
 
 
@@ -122,7 +144,8 @@ def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Tool
     """For a folder of the user with this `home`, whose shell has this `environment`; the most particular first."""
     search = _Search(Path(realpath(folder)), environment, home.resolve())
     found = [
-        *search.in_the_folder(), *search.active(), *search.by_version_files(), *search.on_the_path(), *search.caches(),
+        *search.in_the_folder(), *search.elsewhere(), *search.by_version_files(), *search.on_the_path(),
+        *search.caches(),
     ]  # fmt: skip
     return tuple({one.key: one for one in reversed(found)}.values())[::-1]
 
@@ -176,20 +199,34 @@ class _Search:
         if isdir(programs := self.folder / "node_modules" / ".bin"):
             yield Toolchain("node_modules", "it is in the folder", (), (str(programs),))
 
-    def active(self) -> Iterator[Toolchain]:
-        """The virtual environment of the user's shell, where the folder has none: poetry and virtualenvwrapper keep
-        theirs elsewhere. That Stockade itself runs in it is no sign that the folder needs it.
+    def elsewhere(self) -> Iterator[Toolchain]:
+        """The virtual environment of the user's shell, or that of poetry or pipenv, where the folder has none. That
+        Stockade itself runs in one is no sign that the folder needs it.
         """
-        venv = Path(self.environment.get("VIRTUAL_ENV") or "/")
-        if not venv.is_absolute() or "python" in self.served or self.home.is_relative_to(venv.resolve()):
-            return
-        seen = self._of_prefix(base) if (base := _base_of(venv)) else ()
-        if base and (seen or _in_system(base)):
-            self.served.add("python")
-            parts = map(str, _real(venv, (*_OF_A_PREFIX, _VENV_FILE)))
-            needed = venv.resolve() != Path(sys.prefix).resolve()
-            yield Toolchain(f"python of {venv.name}", "it is active in your shell", (*parts, *seen),
-                            (str(venv / "bin"),), {"VIRTUAL_ENV": str(venv)}, needed=needed)  # fmt: skip
+        active = self.environment.get("VIRTUAL_ENV") or "/"
+        is_own = realpath(active) == realpath(sys.prefix)
+        of_shell = [(Path(active), "it is active in your shell", not is_own)] if active.startswith("/") else []
+        for venv, because, needed in sorted((*of_shell, *self._kept_for_it()), key=lambda one: not one[2]):
+            if "python" in self.served or self.home.is_relative_to(venv.resolve()):
+                continue
+            seen = self._of_prefix(base) if (base := _base_of(venv)) else ()
+            if base and (seen or _in_system(base)):
+                self.served.add("python")
+                parts = map(str, _real(venv, (*_OF_A_PREFIX, _VENV_FILE)))
+                yield Toolchain(f"python of {venv.name}", because, (*parts, *seen), (str(venv / "bin"),),
+                                {"VIRTUAL_ENV": str(venv)}, needed=needed)  # fmt: skip
+
+    def _kept_for_it(self) -> Iterator[tuple[Path, str, bool]]:
+        """Those that are named by a hash of the folder's path, the one of the newest Python first."""
+        for keeper in KEEPERS:
+            if file := next((name for name in keeper.files if isfile(self.folder / name)), None):
+                root = next(filter(None, map(self.environment.get, keeper.variables)), None) or self.home / keeper.root
+                hashed = str(self.folder / keeper.hashed).rstrip("/").encode(errors="surrogateescape")
+                digest = base64.urlsafe_b64encode(hashlib.sha256(hashed).digest()[:6]).decode()
+                fitting = [name for name in _names_in(Path(root)) if re.search(f"-{digest}{keeper.ending}$", name)]
+                newest = sorted(fitting, key=lambda name: [int(part) for part in re.findall(r"\d+", name[-6:])])[::-1]
+                for name in newest:
+                    yield Path(root, name), f"{file} is in the folder", True
 
     def by_version_files(self) -> Iterator[Toolchain]:
         """What they ask for, where a manager has it; the file nearest to the folder counts."""
