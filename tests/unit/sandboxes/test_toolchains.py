@@ -271,7 +271,8 @@ def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> 
 
 
 CACHED = {".cache/pip": "setup.py", ".cache/uv": "uv.lock", ".npm/_cacache": "package.json",
-          ".cargo/registry": "Cargo.toml", "go/pkg/mod": "go.mod"}  # fmt: skip
+          ".bun/install/cache": "bun.lock", ".cache/deno": "deno.json", ".cargo/registry": "Cargo.toml",
+          "go/pkg/mod": "go.mod"}  # fmt: skip
 
 
 def test_caches_of_package_managers_are_seen_where_the_folder_wants_them(folder: Path, home: Path) -> None:
@@ -300,6 +301,14 @@ def test_a_cache_is_where_its_variable_says_and_never_the_home(folder: Path, hom
         ("uv", (str(uv),), (str(uv.parent),)),
         ("cache of cargo", (str(elsewhere / "registry"),), ()),
     ]
+
+
+@pytest.mark.parametrize(("name", "file"), [("uv", "uv.lock"), ("bun", "bun.lockb"), ("deno", "deno.jsonc")])
+def test_a_manager_that_is_one_file_on_the_path(name: str, file: str, folder: Path, home: Path) -> None:
+    own = program(home / f".{name}" / "bin" / name, name)
+    (folder / file).touch()
+    (one,) = find(folder, {"PATH": f"{own.parent}:{SYSTEM_PATH}"}, home)
+    assert (one.name, one.mounts, one.path, one.needed) == (name, (str(own),), (str(own.parent),), False)
 
 
 def test_what_is_written_to_a_cache_is_thrown_away(folder: Path, home: Path) -> None:
