@@ -271,6 +271,7 @@ def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> 
 
 
 CACHED = {".cache/pip": "setup.py", ".cache/uv": "uv.lock", ".npm/_cacache": "package.json",
+          ".cache/node/corepack": "yarn.lock", ".local/share/pnpm/store": "pnpm-lock.yaml",
           ".bun/install/cache": "bun.lock", ".cache/deno": "deno.json", ".cargo/registry": "Cargo.toml",
           "go/pkg/mod": "go.mod"}  # fmt: skip
 

@@ -90,6 +90,8 @@ CACHES = (
     Cache("pip", ("requirements.txt", "pyproject.toml", "setup.py"), "PIP_CACHE_DIR", ".cache/pip"),
     Cache("uv", ("uv.lock", "pyproject.toml", "requirements.txt"), "UV_CACHE_DIR", ".cache/uv", program="uv"),
     Cache("npm", ("package.json",), "npm_config_cache", ".npm", "_cacache"),
+    Cache("corepack", ("pnpm-lock.yaml", "yarn.lock"), "COREPACK_HOME", ".cache/node/corepack"),
+    Cache("pnpm", ("pnpm-lock.yaml",), "npm_config_store_dir", ".local/share/pnpm/store"),
     Cache("bun", ("bun.lock", "bun.lockb", "bunfig.toml"), "BUN_INSTALL", ".bun", "install/cache", "bun"),
     Cache("deno", ("deno.json", "deno.jsonc", "deno.lock"), "DENO_DIR", ".cache/deno", program="deno"),
     Cache("cargo", ("Cargo.toml",), "CARGO_HOME", ".cargo", "registry"),
