@@ -9,27 +9,23 @@ another place.
 
 import base64
 import hashlib
-import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from os.path import exists, isdir, isfile, islink, realpath
 from pathlib import Path
-from typing import Any
 
 from stockade_sandbox.policy import FolderRule, Policy
-from stockade_sandbox.toml import parse_toml
+from stockade_sandbox.version_files import of_json, text_of, toml_of, versions_of
 
 _SYSTEM_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")
 _OF_A_PREFIX = ("bin", "lib", "lib64", "include", "libexec")
 _VENVS = (".venv", "venv", "env", ".env")
 _VENV_FILE = "pyvenv.cfg"
-_MOST = 1 << 16
-"""Bytes of a version file; a longer one is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +114,6 @@ KEEPERS = (
            r"-py\d\.\d+"),
     Keeper(("Pipfile",), ("WORKON_HOME",), ".local/share/virtualenvs", "Pipfile"),
 )  # fmt: skip
-
-_SAME = {"nodejs": "node", "golang": "go", "rust-toolchain": "rust"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +231,7 @@ class _Search:
         for place in (self.folder, *self.folder.parents):
             if place == self.home:
                 return
-            for because, language, version in _wanted(place):
+            for because, language, version in versions_of(place):
                 if language not in self.served and (found := self._version(language, version, because)):
                     self.served.add(language)
                     yield found
@@ -279,7 +273,7 @@ class _Search:
 
     def _defaults(self, manager: Manager, because: str) -> Iterator[Toolchain]:
         """What somebody gets who has the manager's programs on the PATH, and no version named."""
-        of_home = {language: version for _, language, version in _wanted(self.home)}
+        of_home = {language: version for _, language, version in versions_of(self.home)}
         for language in manager.languages or sorted(of_home):
             version = _default(manager, self.roots[manager], language) or of_home.get(language)
             if language in self.served or not version:
@@ -366,20 +360,11 @@ def _begins_with(version: str, wanted: str) -> bool:
 
 def _base_of(venv: Path) -> Path | None:
     """The prefix of the Python that a virtual environment was made with, as its `home` says, or the link in it."""
-    for line in _text(venv / _VENV_FILE).splitlines():
+    for line in text_of(venv / _VENV_FILE).splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "home" and (home := Path(value.strip())).is_absolute():
             return home.parent if home.name == "bin" and ".." not in home.parts else None
     return None
-
-
-def _wanted(place: Path) -> Iterator[tuple[str, str, str]]:
-    """(file, language, version) for each that the version files of a folder ask for."""
-    for name, (language, read) in _VERSION_FILES.items():
-        for found, version in read(language, _text(place / name)):
-            words = version.split()
-            if words and not words[0].startswith("#"):
-                yield str(place / name), _SAME.get(found, found), words[0].removeprefix("ref:")
 
 
 def _default(manager: Manager, root: Path, language: str) -> str:
@@ -390,16 +375,16 @@ def _default(manager: Manager, root: Path, language: str) -> str:
     if islink(path):
         below = manager.installs.partition("{version}")[2].count("/")
         return Path(realpath(path)).parts[-1 - below]
-    text = _text(path)
+    text = text_of(path)
     if path.suffix == ".toml":
-        return str(_toml(text).get("default_toolchain", ""))
+        return str(toml_of(text).get("default_toolchain", ""))
     if path.suffix == ".json":
-        return next((version for _, version in _of_json("node", text)), "")
+        return next((version for _, version in of_json("node", text)), "")
     for _ in range(5):
         alias = root / "alias" / text.strip()
         if not text.strip() or ".." in text or not isfile(alias):
             break
-        text = _text(alias)
+        text = text_of(alias)
     return next(iter(text.split()), "")
 
 
@@ -409,83 +394,3 @@ def _names_in(folder: Path) -> list[str]:
         return os.listdir(folder)
     except (OSError, ValueError):
         return []
-
-
-def _text(path: Path) -> str:
-    """Of a regular file of reasonable size; "" for any other, and for one that is not there."""
-    try:
-        return path.read_text(errors="replace") if isfile(path) and path.stat().st_size <= _MOST else ""
-    except OSError:
-        return ""
-
-
-def _toml(text: str) -> dict[str, Any]:
-    try:
-        return parse_toml(text)
-    except ValueError:
-        return {}
-
-
-def _of_line(language: str, text: str) -> Iterator[tuple[str, str]]:
-    """The whole file is one version, or one a line, the first of which counts."""
-    yield from [(language, line.strip()) for line in text.splitlines() if line.strip()][:1]
-
-
-def _of_pairs(_: str, text: str) -> Iterator[tuple[str, str]]:
-    """`language version` or `language=version` on each line."""
-    for line in text.splitlines():
-        words = line.replace("=", " ").split()
-        if len(words) > 1:
-            yield words[0], words[1]
-
-
-def _of_mise(_: str, text: str) -> Iterator[tuple[str, str]]:
-    tools = _toml(text).get("tools")
-    for language, given in (tools if isinstance(tools, dict) else {}).items():
-        one = given[0] if isinstance(given, list) and given else given
-        version = one.get("version") if isinstance(one, dict) else one
-        yield language, str(version or "")
-
-
-def _of_rust(language: str, text: str) -> Iterator[tuple[str, str]]:
-    toolchain = _toml(text).get("toolchain")
-    if isinstance(toolchain, dict):
-        yield language, str(toolchain.get("channel", ""))
-    elif "[" not in text:
-        yield from _of_line(language, text)
-
-
-def _of_go(language: str, text: str) -> Iterator[tuple[str, str]]:
-    """`toolchain go1.22.1` counts before `go 1.22`."""
-    found = {words[0]: words[1] for line in text.splitlines() if len(words := line.split()) == 2}
-    if version := found.get("toolchain") or found.get("go"):
-        yield language, version.removeprefix("go")
-
-
-def _of_json(language: str, text: str) -> Iterator[tuple[str, str]]:
-    """package.json's `volta.node`, and what volta itself keeps as `node.runtime`."""
-    try:
-        given = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        return
-    for outer, inner in (("volta", language), (language, "runtime")):
-        found = given.get(outer) if isinstance(given, dict) else None
-        if isinstance(found, dict) and isinstance(found.get(inner), str):
-            yield language, found[inner]
-
-
-_VERSION_FILES: dict[str, tuple[str, Callable[[str, str], Iterator[tuple[str, str]]]]] = {
-    ".tool-versions": ("", _of_pairs),
-    "mise.toml": ("", _of_mise),
-    ".mise.toml": ("", _of_mise),
-    ".config/mise/config.toml": ("", _of_mise),
-    ".sdkmanrc": ("", _of_pairs),
-    ".python-version": ("python", _of_line),
-    ".nvmrc": ("node", _of_line),
-    ".node-version": ("node", _of_line),
-    "package.json": ("node", _of_json),
-    ".go-version": ("go", _of_line),
-    "go.mod": ("go", _of_go),
-    "rust-toolchain.toml": ("rust", _of_rust),
-    "rust-toolchain": ("rust", _of_rust),
-}
