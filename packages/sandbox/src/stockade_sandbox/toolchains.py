@@ -98,21 +98,22 @@ CACHES = (
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """Who keeps virtual environments below a `root`, named by a hash of the path of `hashed` in the folder, and what
-    stands behind it (a pattern). One is wanted where the folder has one of the `files`.
+    """Who keeps virtual environments below what the `variable` says, else the `root` below the home, named by a hash of
+    the path of `hashed` in the folder, and what stands behind it (a pattern). One is wanted where the folder has one of
+    the `files`.
     """
 
     files: tuple[str, ...]
-    variables: tuple[str, ...]
+    variable: str
     root: str
     hashed: str = ""
     ending: str = ""
 
 
 KEEPERS = (
-    Keeper(("poetry.lock", "pyproject.toml"), ("POETRY_VIRTUALENVS_PATH",), ".cache/pypoetry/virtualenvs", "",
+    Keeper(("poetry.lock", "pyproject.toml"), "POETRY_VIRTUALENVS_PATH", ".cache/pypoetry/virtualenvs", "",
            r"-py\d\.\d+"),
-    Keeper(("Pipfile",), ("WORKON_HOME",), ".local/share/virtualenvs", "Pipfile"),
+    Keeper(("Pipfile",), "WORKON_HOME", ".local/share/virtualenvs", "Pipfile"),
 )  # fmt: skip
 
 
@@ -218,13 +219,14 @@ class _Search:
         """Those that are named by a hash of the folder's path, the one of the newest Python first."""
         for keeper in KEEPERS:
             if file := next((name for name in keeper.files if isfile(self.folder / name)), None):
-                root = next(filter(None, map(self.environment.get, keeper.variables)), None) or self.home / keeper.root
+                given = self.environment.get(keeper.variable, "")
+                root = Path(given) if given.startswith("/") else self.home / keeper.root
                 hashed = str(self.folder / keeper.hashed).rstrip("/").encode(errors="surrogateescape")
                 digest = base64.urlsafe_b64encode(hashlib.sha256(hashed).digest()[:6]).decode()
-                fitting = [name for name in _names_in(Path(root)) if re.search(f"-{digest}{keeper.ending}$", name)]
+                fitting = [name for name in _names_in(root) if re.search(f"-{digest}{keeper.ending}$", name)]
                 newest = sorted(fitting, key=lambda name: [int(part) for part in re.findall(r"\d+", name[-6:])])[::-1]
                 for name in newest:
-                    yield Path(root, name), f"{file} is in the folder", True
+                    yield root / name, f"{file} is in the folder", True
 
     def by_version_files(self) -> Iterator[Toolchain]:
         """What they ask for, where a manager has it; the file nearest to the folder counts."""
