@@ -156,6 +156,17 @@ async def test_what_an_answer_cost_that_could_not_be_used_is_told_with_the_next(
     assert second.usage.cost == 0
 
 
+async def test_of_another_run_nothing_is_added() -> None:
+    error = AnswerHeldBack("no")
+    error.cost = 3.0
+    team = ModelTeam(ScriptedModel([error, "done"]), "a/b")
+    async with team:
+        with pytest.raises(AnswerHeldBack):
+            await team.ask(QUESTION)
+    async with team:
+        assert (await team.ask(QUESTION)).usage.cost == 0
+
+
 async def test_all_decline() -> None:
     async def other() -> ScriptedModel:
         return ScriptedModel([AnswerHeldBack("nor I")])

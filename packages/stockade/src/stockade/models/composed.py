@@ -68,7 +68,7 @@ class ModelTeam:
         return (self.own if not self._at else self._open[self._names[self._at]]).info
 
     async def __aenter__(self) -> Self:
-        self._at, self._why, self._without_smart, self._open = 0, "", False, {}
+        self._at, self._why, self._without_smart, self._open, self._lost = 0, "", False, {}, 0.0
         async with AsyncExitStack() as self._stack:
             if self.fast is not None:
                 await self._stack.enter_async_context(self.fast)
