@@ -6,7 +6,7 @@ import json
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cache
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from stockade_sandbox.overlay.safe_fs import Node
-from stockade_sandbox.results import Change, EntryKind
+from stockade_sandbox.results import EntryKind
 from stockade_sandbox.toml import parse_toml
 
 _WHEN = {
@@ -220,59 +220,6 @@ def _differs(old: Any, new: Any, plain: tuple[str, ...], at: str = "") -> bool:
         return True
     old, new = old or {}, new or {}
     return any(_differs(old.get(key), new.get(key), plain, f"{at}.{key}" if at else key) for key in {**old, **new})
-
-
-_CACHES = (
-    "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".pytype", ".pyre", ".hypothesis", ".tox", ".nox",
-    ".import_linter_cache", ".ipynb_checkpoints", ".eslintcache", ".stylelintcache", ".parcel-cache", ".sass-cache",
-    ".turbo", ".gradle", "node_modules/.cache", "node_modules/.vite", "node_modules/.vite-temp",
-)  # fmt: skip
-"""What tools keep for themselves and make anew: a name, or the end of a path."""
-CACHE_TAG, CACHE_SIGNATURE = "CACHEDIR.TAG", b"Signature: 8a477f597d28d172789f06886806bc55"
-"""A file of that name with that beginning says the same of the folder that it is in: https://bford.info/cachedir/."""
-
-
-def cache_of(path: str, tagged: Callable[[str], bool]) -> tuple[str, str] | None:
-    """The folder, or file, that a path is or lies in and that is such a cache: its path, and what it is called."""
-    parts = path.split("/")
-    for end in range(1, len(parts) + 1):
-        for name in (parts[end - 1], "/".join(parts[max(0, end - 2) : end])):
-            if name in _CACHES:
-                return "/".join(parts[:end]), name
-        if tagged(folder := "/".join(parts[:end])):
-            return folder, parts[end - 1]
-    return None
-
-
-def without_caches(
-    changes: Iterable[Change], tagged: Callable[[str], bool]
-) -> tuple[tuple[Change, ...], dict[str, int]]:
-    """The changes that are not of caches, and how many are, by the name of the cache. `tagged`: whether a folder says
-    of itself that it is one.
-
-    What is gone with a folder that is gone stays among them; a folder made for nothing but caches does not.
-    """
-    every = tuple(changes)
-    replaced = {change.path for change in every if change.kind in ("deleted", "type")}
-    kept, left = list[Change](), dict[str, int]()
-    holders, full = set[str](), set[str]()
-    for change in every:
-        found = cache_of(change.path, tagged)
-        above = _above(found[0] if found else change.path)
-        if found is None or any(folder in replaced for folder in above):
-            kept.append(change)
-            full.update(above)
-        else:
-            left[found[1]] = left.get(found[1], 0) + 1
-            holders.update(above)
-    empty = holders - full
-    return tuple(one for one in kept if not (one.kind == "added" and one.path in empty)), left
-
-
-def _above(path: str) -> list[str]:
-    """The folders that a path lies in."""
-    parts = path.split("/")[:-1]
-    return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _leaves(path: str, target: str) -> str | None:

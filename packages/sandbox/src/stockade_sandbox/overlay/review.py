@@ -6,16 +6,15 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from pathlib import Path
 
 from stockade_sandbox.errors import UsageError
 from stockade_sandbox.overlay.apply import apply_changes
 from stockade_sandbox.overlay.base import Base, base_of
+from stockade_sandbox.overlay.caches import tagged, without_caches
 from stockade_sandbox.overlay.changes import Comparison, check_whole, digest, find_changes, reading, seal_of
 from stockade_sandbox.overlay.diff import TEXT_BYTES, Lines, Seen, Side, kind_of, render
 from stockade_sandbox.overlay.discard import discard_layer
-from stockade_sandbox.overlay.flags import CACHE_SIGNATURE, CACHE_TAG, without_caches
 from stockade_sandbox.overlay.journal import Journal
 from stockade_sandbox.overlay.merging import find_conflicts
 from stockade_sandbox.overlay.record import OpenLayer, Original, open_layer, read_record
@@ -123,7 +122,7 @@ class Review(_Shown):
         if self._caches or layer.strategy == "direct":
             return found
         with reading(layer), open_layer(layer) as opened:
-            kept, left = without_caches(found, _tagged(found, opened))
+            kept, left = without_caches(found, tagged(found, opened))
         if not kept:  # nothing but what was to be built, where that is in a folder with a tag
             kept, left = without_caches(found, lambda _folder: False)
         self._left_out[layer] = left
@@ -181,27 +180,6 @@ class Review(_Shown):
     def skipped(self, layer: FolderLayer) -> tuple[str, ...]:
         """What of the folder the bot was not given (pipes, devices, unreadable files), each with the reason."""
         return () if layer.strategy == "direct" else read_record(layer)[1].skipped
-
-
-def _tagged(found: Iterable[Change], opened: OpenLayer) -> Callable[[str], bool]:
-    """Whether a folder has a tag that it is a cache: one of the host's that the bot left, or in a folder that it made.
-    What it puts beside your own files says nothing.
-    """
-    kinds = {change.path: change.kind for change in found}
-
-    @cache
-    def tagged(folder: str) -> bool:
-        tag = f"{folder}/{CACHE_TAG}"
-        is_new = kinds.get(folder) == "added"
-        if not is_new and tag in kinds:
-            return False
-        try:
-            tree = opened.written if is_new else opened.host
-            return tree.read(decode_path(tag), len(CACHE_SIGNATURE)) == CACHE_SIGNATURE
-        except OSError:  # none, or none that can be read: the folder is shown
-            return False
-
-    return tagged
 
 
 def _path_of(change: Change) -> str:
