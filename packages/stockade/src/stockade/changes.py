@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -184,6 +185,11 @@ def pending(reviewer: Differ, layers: Iterable[FolderLayer]) -> list[Pending]:
     """The folders that differ from the host's."""
     results = [Pending(layer, reviewer.changes(layer)) for layer in kept_layers(layers)]
     return [one for one in results if one.changes]
+
+
+def left_out(reviewer: Differ, work: Iterable[Pending]) -> Counter[str]:
+    """How many changes of caches are not in it, by the name of the cache."""
+    return sum((Counter(reviewer.left_out(one.layer)) for one in work), Counter[str]())
 
 
 def apply(

@@ -349,7 +349,7 @@ def _only(reviewer: Differ, pending: list[review.Pending], paths: Iterable[str])
         if changed := chosen_of(one, items):
             work.append(replace(one, changes=changed, part=True))
     if missing := next((path for path, hit in wanted.items() if not hit), None):
-        caches = "; those of caches with --caches" if any(reviewer.left_out(one.layer) for one in pending) else ""
+        caches = "; those of caches with --caches" if changes.left_out(reviewer, pending) else ""
         raise UsageError(
             f"nothing was changed at {one_line(missing)}", f"paths are as `stockade diff` names them{caches}"
         )

@@ -5,7 +5,6 @@ the command line's, in a thread.
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TypeVar
@@ -66,7 +65,7 @@ class Changes:
         work = self._pending()
         files, names = self._shown(self._reviewer, work, view, colours=colours)
         applied, undone = changes.applied_and_undone(self._events)
-        caches = sum((Counter(self._reviewer.left_out(one.layer)) for one in work), Counter[str]())
+        caches = changes.left_out(self._reviewer, work)
         return Diff(
             etag=self._etag(work), files=files, masked=names, applied=tuple(sorted(applied)[:MAX_FILES]),
             undone=() if work else tuple(sorted(undone)[:MAX_FILES]), caches=dict(caches.most_common(MAX_CACHES)),

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from stockade.changes import Pending
+from stockade.changes import Pending, left_out
 from stockade.cli.ui.console import write_line, write_prose
 from stockade.cli.ui.drawing import MAX_LINE_CHARS
 from stockade.cli.ui.pager import paged
@@ -189,10 +189,7 @@ def summarise(console: Console, reviewer: Differ, work: Sequence[Pending], items
         write_line(console, Text(f"[... {len(listed) - len(shown)} more files not listed ...]", "dim"))
     if folded := [item for item in items if item.folded]:
         write_prose(console, grouped(folded), "dim")
-    left: Counter[str] = Counter()
-    for one in work:
-        left.update(reviewer.left_out(one.layer))
-    if left:
+    if left := left_out(reviewer, work):
         names = ", ".join(f"{one_line(name)} {count}" for name, count in left.most_common(_GROUPS_NAMED))
         words = f"[caches are left out: {names}; stockade apply --caches takes them too]"
         write_prose(console, Text(words, "dim"))
