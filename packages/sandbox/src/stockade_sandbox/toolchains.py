@@ -186,47 +186,53 @@ class _Search:
         """Its virtual environments, with what they are made of, and the programs of its npm packages."""
         for name in _VENVS:
             venv = self.folder / name
-            bin_folder, variable = (str(venv / "bin"),), {"VIRTUAL_ENV": str(venv)}
             if isdir(venv / "conda-meta"):
-                yield Toolchain(name, f"{name} is in the folder", (), bin_folder, {"CONDA_PREFIX": str(venv)})
-            elif base := _base_of(venv):
-                because = f"{name}/bin/python leads to it"
-                seen = self._of_prefix(base)
-                if seen or _in_system(base):
-                    self.served.add("python")
-                    yield Toolchain(f"python of {name}", because, seen, bin_folder, variable)
+                because, variable = f"{name} is in the folder", {"CONDA_PREFIX": str(venv)}
+                yield Toolchain(name, because, (), (str(venv / "bin"),), variable)
+            elif found := self._venv(venv, f"{name}/bin/python leads to it"):
+                yield found
         if isdir(programs := self.folder / "node_modules" / ".bin"):
             yield Toolchain("node_modules", "it is in the folder", (), (str(programs),))
 
     def elsewhere(self) -> Iterator[Toolchain]:
         """The virtual environment of the user's shell, or that of poetry or pipenv, where the folder has none. That
-        Stockade itself runs in one is no sign that the folder needs it.
+        Stockade itself runs in one is no sign that the folder needs it: any other counts before.
         """
-        active = self.environment.get("VIRTUAL_ENV") or "/"
+        active = Path(self.environment.get("VIRTUAL_ENV") or "/")
         is_own = realpath(active) == realpath(sys.prefix)
-        of_shell = [(Path(active), "it is active in your shell", not is_own)] if active.startswith("/") else []
-        for venv, because, needed in sorted((*of_shell, *self._kept_for_it()), key=lambda one: not one[2]):
+        of_shell = [(active, "it is active in your shell")] if active.is_absolute() else []
+        kept = list(self._kept_for_it())
+        for venv, because in (*kept, *of_shell) if is_own else (*of_shell, *kept):
             if "python" in self.served or self.home.is_relative_to(venv.resolve()):
                 continue
-            seen = self._of_prefix(base) if (base := _base_of(venv)) else ()
-            if base and (seen or _in_system(base)):
-                self.served.add("python")
-                parts = map(str, _real(venv, (*_OF_A_PREFIX, _VENV_FILE)))
-                yield Toolchain(f"python of {venv.name}", because, (*parts, *seen), (str(venv / "bin"),),
-                                {"VIRTUAL_ENV": str(venv)}, needed=needed)  # fmt: skip
+            if found := self._venv(venv, because):
+                parts = (str(part) for part in _real(venv, (*_OF_A_PREFIX, _VENV_FILE)))
+                yield replace(found, mounts=(*parts, *found.mounts), needed=not (is_own and venv == active))
 
-    def _kept_for_it(self) -> Iterator[tuple[Path, str, bool]]:
+    def _venv(self, venv: Path, because: str) -> Toolchain | None:
+        """With the Python that it is made of; None where that may not be seen."""
+        base = _base_of(venv)
+        if base is None or not ((seen := self._of_prefix(base)) or _in_system(base)):
+            return None
+        self.served.add("python")
+        return Toolchain(f"python of {venv.name}", because, seen, (str(venv / "bin"),), {"VIRTUAL_ENV": str(venv)})
+
+    def _kept_for_it(self) -> Iterator[tuple[Path, str]]:
         """Those that are named by a hash of the folder's path, the one of the newest Python first."""
         for keeper in KEEPERS:
             if file := next((name for name in keeper.files if isfile(self.folder / name)), None):
-                given = self.environment.get(keeper.variable, "")
-                root = Path(given) if given.startswith("/") else self.home / keeper.root
+                root = self._place(keeper)
                 hashed = str(self.folder / keeper.hashed).rstrip("/").encode(errors="surrogateescape")
                 digest = base64.urlsafe_b64encode(hashlib.sha256(hashed).digest()[:6]).decode()
                 fitting = [name for name in _names_in(root) if re.search(f"-{digest}{keeper.ending}$", name)]
                 newest = sorted(fitting, key=lambda name: [int(part) for part in re.findall(r"\d+", name[-6:])])[::-1]
                 for name in newest:
-                    yield root / name, f"{file} is in the folder", True
+                    yield root / name, f"{file} is in the folder"
+
+    def _place(self, one: Cache | Keeper) -> Path:
+        """What its variable says, else below the home."""
+        given = self.environment.get(one.variable, "")
+        return Path(given) if given.startswith("/") else self.home / one.root
 
     def by_version_files(self) -> Iterator[Toolchain]:
         """What they ask for, where a manager has it; the file nearest to the folder counts."""
@@ -253,8 +259,7 @@ class _Search:
                 yield Toolchain(
                     cache.program, f"{because} is in the folder", (str(own),), (str(own.parent),), needed=False
                 )
-            given = self.environment.get(cache.variable, "")
-            path = (Path(given) if given.startswith("/") else self.home / cache.root) / cache.part
+            path = self._place(cache) / cache.part
             if because and isdir(path) and not self.home.is_relative_to(real := path.resolve()):
                 inside = f"{cache.root}/{cache.part}".rstrip("/")
                 why = f"{because} is in the folder; what is written to it is thrown away"

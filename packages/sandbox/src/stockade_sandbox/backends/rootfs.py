@@ -127,7 +127,9 @@ why it fails, the others for ten seconds.
 
 
 def network_variables(network: Network) -> dict[str, str]:
-    """What curl, git, pip, npm and Python read. curl wants `http_proxy` in lower case (a CGI header sets HTTP_*)."""
+    """The way out, as curl, git, pip, npm and Python read it, or that there is none. curl wants `http_proxy` in lower
+    case (a CGI header sets HTTP_*).
+    """
     if network.mode == "none":
         return OFFLINE
     proxy, local = f"http://127.0.0.1:{PROXY_PORT}", "localhost,127.0.0.1,::1"
