@@ -2,7 +2,10 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
+
+_AGAIN_S = 0.02
 
 
 def open_lock(path: Path) -> int:
@@ -24,6 +27,26 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     return True
 
 
+def lock_within(descriptor: int, patience_s: float, *, shared: bool = False) -> bool:
+    """Whether it is so before that time is over."""
+    until = time.monotonic() + patience_s
+    while not try_lock(descriptor, shared=shared):
+        if time.monotonic() > until:
+            return False
+        time.sleep(_AGAIN_S)
+    return True
+
+
 def unlock(descriptor: int) -> None:
-    """Before it is closed."""
+    """Before it is closed: a child that another thread forks at this moment has the file open too, and would keep the
+    lock until it becomes its program.
+    """
     fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def release(descriptor: int) -> None:
+    """Unlock and close it."""
+    try:
+        unlock(descriptor)
+    finally:
+        os.close(descriptor)

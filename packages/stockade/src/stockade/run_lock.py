@@ -11,7 +11,7 @@ from pathlib import Path
 from stockade.core.errors import RunTaken, StoreFailed
 from stockade.paths import run_dir
 from stockade_sandbox.locks import lock as flock
-from stockade_sandbox.locks import open_lock, try_lock
+from stockade_sandbox.locks import open_lock, release, try_lock
 from stockade_sandbox.processes import start_time
 
 _LOCK, _HOLDER = "lock", "sandbox"
@@ -55,7 +55,7 @@ def lock(run_id: str, *, stoppable: bool = False, detached: bool = False, wait: 
     finally:
         for name in (_LOCK, LOG, CONTROL, LIVE):
             (folder / name).unlink(missing_ok=True)
-        os.close(descriptor)
+        release(descriptor)
         cleanup(run_id)
 
 
@@ -88,7 +88,7 @@ def is_locked(run_id: str) -> bool:
     try:
         return not try_lock(descriptor, shared=True)
     finally:
-        os.close(descriptor)
+        release(descriptor)
 
 
 def driver_of(run_id: str) -> Driver | None:

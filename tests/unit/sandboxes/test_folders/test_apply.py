@@ -12,8 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stockade.core.errors import SandboxFailed, UsageError
+from stockade_sandbox.locks import try_lock
 from stockade_sandbox.overlay import prepare_layer
 from stockade_sandbox.overlay.journal import STAGING
+from stockade_sandbox.overlay.record import open_layer
 from stockade_sandbox.policy import FolderRule
 from stockade_sandbox.results import Change, FolderLayer
 from tests.support.scale import scaled
@@ -301,3 +303,38 @@ def test_another_apply_to_the_same_folder_is_waited_for(bench: Bench) -> None:
         os.close(other)
         assert waiting.result(timeout=30) == ("n",)
     assert (bench.host / "n").read_text() == "new\n"
+
+
+def test_who_reads_the_layer_is_waited_for_and_who_applies_it_too(bench: Bench) -> None:
+    bench.begin()
+    bench.bash("echo new > n")
+    other = os.open(bench.place, os.O_RDONLY | os.O_DIRECTORY)
+    with ThreadPoolExecutor(1) as pool:
+        for held, command in ((fcntl.LOCK_EX, bench.changes), (fcntl.LOCK_SH, bench.apply)):
+            fcntl.flock(other, held)
+            waiting = pool.submit(command)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.3)
+            fcntl.flock(other, fcntl.LOCK_UN)
+            waiting.result(timeout=30)
+    os.close(other)
+    assert (bench.host / "n").read_text() == "new\n"
+
+
+def test_a_child_forked_while_a_layer_is_read_does_not_hold_it(bench: Bench) -> None:
+    """Another thread's, until it becomes its program: it has every open file of this process."""
+    bench.begin()
+    waits, go = os.pipe()
+    with open_layer(bench.layer):
+        child = os.fork()
+        if child == 0:
+            os.read(waits, 1)
+            os._exit(0)
+    other = os.open(bench.place, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        assert try_lock(other)
+    finally:
+        os.write(go, b".")
+        os.waitpid(child, 0)
+        for descriptor in (waits, go, other):
+            os.close(descriptor)

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Literal
 
 from stockade_sandbox.errors import FolderMoved, LayerLost, SandboxFailed, UsageError
-from stockade_sandbox.locks import try_lock
+from stockade_sandbox.locks import lock_within, release
 from stockade_sandbox.overlay.safe_fs import MODE_BITS, DirTree, FolderId, Node, decode_path, digest_at, encode_path
 from stockade_sandbox.records import Record, line_of, read
 from stockade_sandbox.results import EntryKind, FolderLayer
 
 LAYER_FILE = "layer.json"
 MANIFEST_FILE = "manifest"
+PATIENCE_S = 60.0
+"""For another command of the user's that reads or applies the same."""
 
 
 class LayerRecord(Record, kw_only=True):
@@ -190,8 +192,8 @@ def open_layer(layer: FolderLayer, *, writing: bool = False) -> Iterator[OpenLay
     base, record = read_record(layer)
     with ExitStack() as stack:
         lock = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, lock)
-        if not try_lock(lock, shared=not writing):
+        stack.callback(release, lock)
+        if not lock_within(lock, PATIENCE_S, shared=not writing):
             raise UsageError(f"the layer of {layer.host} is being applied", "wait until that is done")
         host = stack.enter_context(open_host(layer, record))
         try:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from stockade_sandbox.errors import FolderMoved, UsageError
-from stockade_sandbox.locks import try_lock, unlock
+from stockade_sandbox.locks import lock_within, unlock
 from stockade_sandbox.overlay.contents import Contents, set_xattrs
 from stockade_sandbox.overlay.discard import remove_entry, remove_tree
 from stockade_sandbox.overlay.journal import (
@@ -30,6 +30,7 @@ from stockade_sandbox.overlay.journal import (
     staging_of,
     step,
 )
+from stockade_sandbox.overlay.record import PATIENCE_S
 from stockade_sandbox.overlay.safe_fs import DirTree, FolderId, Node, decode_path, encode_path, parent
 from stockade_sandbox.records import replace
 from stockade_sandbox.results import Change, Decision, FolderLayer, shown_path
@@ -37,7 +38,6 @@ from stockade_sandbox.stoppable import Progress, quietly
 
 FSYNC_EACH = 64
 """Above this many files one sync of the whole file system is cheaper."""
-PATIENCE_S = 60.0
 _ROOT_MODE = "root-mode"
 _CHANGED, _GONE = "it changed while this went on", "its folder is gone"
 _MADE_SINCE = "it holds what was made since"
@@ -319,11 +319,8 @@ def sync_all(fd: int) -> None:
 @contextmanager
 def alone(host: DirTree) -> Iterator[None]:
     """Nobody else applies to this folder meanwhile, nor takes what is staged in it for leftovers."""
-    patience = time.monotonic() + PATIENCE_S
-    while not try_lock(host.root_fd):
-        if time.monotonic() > patience:
-            raise UsageError(f"another run is being applied to {host.root}", "apply again after it")
-        time.sleep(0.02)  # two commands of the same user at once; there is nothing else to wake for
+    if not lock_within(host.root_fd, PATIENCE_S):
+        raise UsageError(f"another run is being applied to {host.root}", "apply again after it")
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from stockade.paths import state_dir
 from stockade.plugins.shell_bot.bot import DEFAULT_GOAL, TEMPLATE
 from stockade.runtime import factory, records
 from stockade.runtime.sandboxes import is_far
-from stockade_sandbox.locks import open_lock, try_lock
+from stockade_sandbox.locks import open_lock, release, try_lock
 
 GOAL_VARIABLES = ("STOCKADE_GOAL", "LLAMA_DEFAULT_GOAL")
 WORKSPACE = "workspace"
@@ -113,7 +113,7 @@ def held(folder: Path) -> Iterator[None]:
             raise UsageError(f"a bot lives in {folder} now", "stop it first, or name another one")
         yield
     finally:
-        os.close(descriptor)
+        release(descriptor)
 
 
 def _fill(folder: Path, template: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ from stockade.core.data import Data
 from stockade.core.errors import StoreFailed, UsageError
 from stockade.core.events import RunFinished
 from stockade.fleet.tasks import Item
-from stockade_sandbox.locks import open_lock, try_lock
+from stockade_sandbox.locks import lock_within, open_lock, release, try_lock
 from stockade_sandbox.processes import start_time
 
 Outcome = Literal["solved", "check failed", "gave up", "budget", "model error", "sandbox error", "cancelled",
@@ -36,6 +36,8 @@ _OF_REASONS: Mapping[str, Outcome] = {
     "user": "cancelled",
 }  # fmt: skip
 _JOURNAL = ".journal"
+_LOOK_S = 1.0
+"""A look at a lock has it for a moment."""
 Row = TypeVar("Row", bound=Data)
 Seconds = Annotated[float, Field(ge=0, lt=2**36)]
 """Since 1970, or of an attempt: within what a calendar has."""
@@ -172,10 +174,10 @@ def driver_of(path: Path) -> Driver | None:
         return None
     descriptor = open_lock(journal)
     try:
-        if try_lock(descriptor):
+        if try_lock(descriptor, shared=True):
             return None
     finally:
-        os.close(descriptor)
+        release(descriptor)
     drivers = [row.driver for row in _read(journal, Noted, "a journal") if not row.run]
     if not drivers:
         return None
@@ -278,7 +280,7 @@ def writing(path: Path, *, serving: bool = False) -> Iterator[Results]:
     try:
         try:
             opened.append(journal := _open(_journal(path)))
-            if not try_lock(journal):
+            if not lock_within(journal, _LOOK_S):
                 raise UsageError(f"the batch of {path} is under way in another process", "stockade batch status")
             opened.append(lines := _open(path))
         except OSError as error:
@@ -289,7 +291,7 @@ def writing(path: Path, *, serving: bool = False) -> Iterator[Results]:
         yield Results(path, lines, journal, read_results(path))
     finally:
         for descriptor in opened:
-            os.close(descriptor)
+            release(descriptor)
 
 
 def _open(path: Path) -> int:

@@ -31,7 +31,7 @@ from stockade.paths import run_dir, state_dir
 from stockade.runtime.resume import last_snapshots
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid
 from stockade_sandbox.backends.remote.folders import Entry, Taking, entry_of, whole, write_tar
-from stockade_sandbox.locks import lock, open_lock, try_lock
+from stockade_sandbox.locks import lock, open_lock, release, try_lock
 from stockade_sandbox.overlay.discard import remove_tree
 from stockade_sandbox.overlay.paths import FETCHED
 from stockade_sandbox.overlay.prepare import prepare_layer, survey
@@ -160,7 +160,7 @@ class Workspaces:
         finally:
             self._have.clear()
             for descriptor in held:
-                os.close(descriptor)
+                release(descriptor)
 
     def _fetch(self, name: str, place: Path, descriptor: int) -> None:
         lock(descriptor, shared=True)
@@ -378,7 +378,7 @@ def _make_room() -> None:
             if try_lock(descriptor) and (folder := path.with_suffix("")).exists():
                 remove_tree(folder)
         finally:
-            os.close(descriptor)
+            release(descriptor)
 
 
 @contextmanager

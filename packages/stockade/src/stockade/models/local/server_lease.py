@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,7 +23,7 @@ from stockade.core.data import Data
 from stockade.core.errors import ModelUnavailable
 from stockade.models.local.launch_spec import clean_environment
 from stockade.models.local.supervisor import MAX_LINE_BYTES
-from stockade_sandbox.locks import open_lock, try_lock
+from stockade_sandbox.locks import lock_within, open_lock, release
 
 _STOP_PATIENCE_S = 10.0
 _LOCK = "lock"
@@ -32,7 +31,6 @@ _ANSWER_TIMEOUT_S = 10.0
 _CONNECT_TIMEOUT_S = 5.0
 _SILENCE_S = 60.0
 _LOCK_PATIENCE_S = 20.0
-_LOCK_POLL_S = 0.01
 _MAX_FOLDER_BYTES = 84
 _SHOWN: dict[str, Any] = {"path": "", "alias": "", "build": "", "window": 0, "slots": 0}
 """What is shown of the facts, and of a server that has not been told any yet."""
@@ -305,11 +303,8 @@ def locked(folder: Path) -> Iterator[None]:
     """One process at a time connects to, starts or ends servers; blocking, held for moments only."""
     descriptor = open_lock(folder / _LOCK)
     try:
-        end = time.monotonic() + _LOCK_PATIENCE_S
-        while not try_lock(descriptor):
-            if time.monotonic() > end:
-                raise ModelUnavailable(f"another process holds {folder / _LOCK} and does not let go", "end it")
-            time.sleep(_LOCK_POLL_S)
+        if not lock_within(descriptor, _LOCK_PATIENCE_S):
+            raise ModelUnavailable(f"another process holds {folder / _LOCK} and does not let go", "end it")
         yield
     finally:
-        os.close(descriptor)
+        release(descriptor)
