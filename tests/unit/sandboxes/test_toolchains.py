@@ -45,6 +45,8 @@ MANAGED = (
     (".python-version", "3.12\n", ".pyenv/versions/3.12.4", "python 3.12.4 (pyenv)"),
     (".python-version", "3.12", ".local/share/uv/python/cpython-3.12.4-linux-x86_64-gnu",
      "python cpython-3.12.4-linux-x86_64-gnu (uv)"),
+    (".ruby-version", "ruby-3.3\n", ".rbenv/versions/3.3.1", "ruby 3.3.1 (rbenv)"),
+    (".node-version", "20", ".nodenv/versions/20.11.1", "node 20.11.1 (nodenv)"),
     (".nvmrc", "v20\n", ".nvm/versions/node/v20.11.1", "node v20.11.1 (nvm)"),
     (".node-version", "20.11.1", ".local/share/fnm/node-versions/v20.11.1/installation", "node v20.11.1 (fnm)"),
     ("package.json", '{"volta": {"node": "20.1.0"}}', ".volta/tools/image/node/20.1.0", "node 20.1.0 (volta)"),
@@ -273,7 +275,10 @@ def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> 
 CACHED = {".cache/pip": "setup.py", ".cache/uv": "uv.lock", ".npm/_cacache": "package.json",
           ".cache/node/corepack": "yarn.lock", ".local/share/pnpm/store": "pnpm-lock.yaml",
           ".bun/install/cache": "bun.lock", ".cache/deno": "deno.json", ".cargo/registry": "Cargo.toml",
-          "go/pkg/mod": "go.mod"}  # fmt: skip
+          "go/pkg/mod": "go.mod", ".cache/yarn": "yarn.lock", ".yarn/berry/cache": "yarn.lock",
+          ".m2/repository": "pom.xml", ".m2/wrapper/dists": "pom.xml", ".gradle/caches": "build.gradle.kts",
+          ".gradle/wrapper/dists": "build.gradle.kts", ".nuget/packages": "Shop.sln",
+          ".cache/composer": "composer.json", ".local/share/gem/ruby": "Gemfile"}  # fmt: skip
 
 
 def test_caches_of_package_managers_are_seen_where_the_folder_wants_them(folder: Path, home: Path) -> None:

@@ -52,6 +52,8 @@ class Manager:
 MANAGERS = (
     Manager("pyenv", "PYENV_ROOT", ".pyenv", ("python",), "versions/{version}", "", "version", "shims"),
     Manager("uv", "UV_PYTHON_INSTALL_DIR", ".local/share/uv/python", ("python",), "{version}", "cpython-"),
+    Manager("rbenv", "RBENV_ROOT", ".rbenv", ("ruby",), "versions/{version}", "", "version", "shims"),
+    Manager("nodenv", "NODENV_ROOT", ".nodenv", ("node",), "versions/{version}", "", "version", "shims"),
     Manager("nvm", "NVM_DIR", ".nvm", ("node",), "versions/node/{version}", "v", "alias/default"),
     Manager("fnm", "FNM_DIR", ".local/share/fnm", ("node",), "node-versions/{version}/installation", "v",
             "aliases/default", "aliases/default/bin"),
@@ -69,9 +71,9 @@ MANAGERS = (
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """What a package manager has fetched before. It is wanted where the folder has one of the `files`, and is `part` of
-    `root`, which is what the `variable` says, else below the home; inside it is at that same place below the home.
-    `program`: the manager itself, where it is one file on the PATH.
+    """What a package manager has fetched before. It is wanted where the folder has one of the `files`, names or
+    patterns, and is `part` of `root`, which is what the `variable` says, else below the home; inside it is at that same
+    place below the home. `program`: the manager itself, where it is one file on the PATH.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Cache:
     program: str = ""
 
 
+_GRADLE = ("build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts")
 CACHES = (
     Cache("pip", ("requirements.txt", "pyproject.toml", "setup.py"), "PIP_CACHE_DIR", ".cache/pip"),
     Cache("uv", ("uv.lock", "pyproject.toml", "requirements.txt"), "UV_CACHE_DIR", ".cache/uv", program="uv"),
@@ -92,8 +95,17 @@ CACHES = (
     Cache("deno", ("deno.json", "deno.jsonc", "deno.lock"), "DENO_DIR", ".cache/deno", program="deno"),
     Cache("cargo", ("Cargo.toml",), "CARGO_HOME", ".cargo", "registry"),
     Cache("go", ("go.mod",), "GOMODCACHE", "go/pkg/mod"),
+    Cache("yarn", ("yarn.lock",), "YARN_CACHE_FOLDER", ".cache/yarn"),
+    Cache("yarn berry", ("yarn.lock",), "YARN_GLOBAL_FOLDER", ".yarn/berry", "cache"),
+    Cache("maven", ("pom.xml",), "", ".m2", "repository"),
+    Cache("maven wrapper", ("pom.xml",), "MAVEN_USER_HOME", ".m2", "wrapper/dists"),
+    Cache("gradle", _GRADLE, "GRADLE_USER_HOME", ".gradle", "caches"),
+    Cache("gradle wrapper", _GRADLE, "GRADLE_USER_HOME", ".gradle", "wrapper/dists"),
+    Cache("nuget", ("*.sln", "*.slnx", "*.csproj", "*.fsproj", "*.vbproj"), "NUGET_PACKAGES", ".nuget/packages"),
+    Cache("composer", ("composer.json",), "COMPOSER_CACHE_DIR", ".cache/composer"),
+    Cache("gem", ("Gemfile",), "", ".local/share/gem", "ruby"),
 )
-"""Not what lies beside it: npm's logs, cargo's credentials."""
+"""Not what lies beside it: npm's logs, the credentials of cargo and gem, the settings of Maven and Gradle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +265,8 @@ class _Search:
 
     def caches(self) -> Iterator[Toolchain]:
         for cache in CACHES:
-            because = next((name for name in cache.files if isfile(self.folder / name)), None)
+            wanted = (path.name for name in cache.files for path in sorted(self.folder.glob(name)) if isfile(path))
+            because = next(wanted, None)
             program = shutil.which(cache.program, path=self.environment.get("PATH", "")) if cache.program else None
             if because and program and not _in_system(own := Path(program).resolve()) and own.name == cache.program:
                 yield Toolchain(

@@ -21,7 +21,7 @@ def versions_of(place: Path) -> Iterator[tuple[str, str, str]]:
         for found, version in read(language, text_of(place / name)):
             words = version.split()
             if words and not words[0].startswith("#"):
-                yield str(place / name), _SAME.get(found, found), words[0].removeprefix("ref:")
+                yield str(place / name), _SAME.get(found, found), words[0].removeprefix("ref:").removeprefix("ruby-")
 
 
 def text_of(path: Path) -> str:
@@ -97,6 +97,7 @@ _VERSION_FILES: dict[str, tuple[str, Callable[[str, str], Iterator[tuple[str, st
     ".nvmrc": ("node", _of_line),
     ".node-version": ("node", _of_line),
     "package.json": ("node", of_json),
+    ".ruby-version": ("ruby", _of_line),
     ".go-version": ("go", _of_line),
     "go.mod": ("go", _of_go),
     "rust-toolchain.toml": ("rust", _of_rust),
