@@ -68,6 +68,16 @@ def test_what_is_shown_of_etc_is_gathered_in_one_folder() -> None:
     assert ["/mnt/etc/hostname", "sandbox\n"] in found(ops, "file", 2)
 
 
+def test_what_is_shown_of_var_lib_too_but_not_where_installed_tools_have_their_own() -> None:
+    user = USER._replace(var_lib=("ghc", "texmf"))
+    ops = launch_operations(Policy(), [], user, Launch(parent=42, uid=1001))
+    assert ["/mnt/var-lib", "755", "1001", "1001"] in found(ops, "dir", 4)
+    assert found(ops, "show", 2)[1:3] == [[f"/var/lib/{name}", f"/mnt/var-lib/{name}"] for name in ("ghc", "texmf")]
+    assert ["/var-lib", "/var/lib"] in found(bubblewrap_argv(Policy(), [], user), "--ro-bind", 2)
+    layered = found(bubblewrap_argv(Policy(system=("/layers/a",)), [], user), "--ro-bind", 2)
+    assert [source for source, inside in layered if inside == "/var/lib"] == ["/system-0/var/lib"]
+
+
 def test_bubblewrap_finds_itself_and_nothing_else_of_the_host_beside_a_root_file_system() -> None:
     user = USER._replace(top=(TopEntry("usr"), TopEntry("etc")), etc=())
     ops = launch_operations(Policy(rootfs="/images/a"), [], user, Launch(parent=42, uid=1001))

@@ -275,7 +275,8 @@ def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> 
 CACHED = {".cache/pip": "setup.py", ".cache/uv": "uv.lock", ".npm/_cacache": "package.json",
           ".cache/node/corepack": "yarn.lock", ".local/share/pnpm/store": "pnpm-lock.yaml",
           ".bun/install/cache": "bun.lock", ".cache/deno": "deno.json", ".cargo/registry": "Cargo.toml",
-          "go/pkg/mod": "go.mod", ".cache/yarn": "yarn.lock", ".yarn/berry/cache": "yarn.lock",
+          "go/pkg/mod": "go.mod", ".cache/go-build": "go.mod",
+          ".cache/ms-playwright": "playwright.config.ts", ".cache/yarn": "yarn.lock", ".yarn/berry/cache": "yarn.lock",
           ".m2/repository": "pom.xml", ".m2/wrapper/dists": "pom.xml", ".gradle/caches": "build.gradle.kts",
           ".gradle/wrapper/dists": "build.gradle.kts", ".nuget/packages": "Shop.sln",
           ".cache/composer": "composer.json", ".local/share/gem/ruby": "Gemfile"}  # fmt: skip

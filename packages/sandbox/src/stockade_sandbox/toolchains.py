@@ -95,6 +95,8 @@ CACHES = (
     Cache("deno", ("deno.json", "deno.jsonc", "deno.lock"), "DENO_DIR", ".cache/deno", program="deno"),
     Cache("cargo", ("Cargo.toml",), "CARGO_HOME", ".cargo", "registry"),
     Cache("go", ("go.mod",), "GOMODCACHE", "go/pkg/mod"),
+    Cache("go build", ("go.mod",), "GOCACHE", ".cache/go-build"),
+    Cache("playwright", ("playwright.config.*",), "PLAYWRIGHT_BROWSERS_PATH", ".cache/ms-playwright"),
     Cache("yarn", ("yarn.lock",), "YARN_CACHE_FOLDER", ".cache/yarn"),
     Cache("yarn berry", ("yarn.lock",), "YARN_GLOBAL_FOLDER", ".yarn/berry", "cache"),
     Cache("maven", ("pom.xml",), "", ".m2", "repository"),

@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from stockade_sandbox.backends.host_files import shown_etc, shown_var_lib
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed
 
 OLDEST_BWRAP = (0, 5)
@@ -40,11 +41,6 @@ _LANDLOCK_CREATE_RULESET = 444
 
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _STAGES = ("/mnt", "/media", "/srv", "/opt", "/tmp")
-_ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives", "ssl/certs", "ssl/openssl.cnf", "pki/tls/certs",
-        "pki/tls/cert.pem", "pki/ca-trust/extracted", "ca-certificates", "mime.types", "localtime", "timezone",
-        "terminfo", "protocols", "services", "magic", "magic.mime", "os-release", "debian_version", "fonts", "perl",
-        "python3", "python3.11", "python3.12", "python3.13", "java-11-openjdk", "java-17-openjdk", "java-21-openjdk",
-        "maven/m2.conf", "maven/logging", "xml", "inputrc", "locale.alias")  # fmt: skip
 PROC_MASKED = ("kallsyms", "kcore", "keys", "key-users", "kmsg", "sysrq-trigger", "timer_list", "sched_debug",
                 "latency_stats", "iomem", "ioports", "config.gz", "cmdline", "partitions", "modules")  # fmt: skip
 """What tells of the kernel or the machine. Those closed to all but root are left to their modes: a mount costs time."""
@@ -87,8 +83,8 @@ class TopEntry(NamedTuple):
 class HostFacts(NamedTuple):
     """Everything of the machine that decides a command line. `stage` is a directory to mount over, privately.
 
-    `top` is what a sandbox sees at its root, `system` what bubblewrap itself needs of the host's. `etc` names what is
-    shown of the host's /etc.
+    `top` is what a sandbox sees at its root, `system` what bubblewrap itself needs of the host's. `etc` and `var_lib`
+    name what is shown of the host's /etc and /var/lib.
     """
 
     bwrap: Bwrap
@@ -98,6 +94,7 @@ class HostFacts(NamedTuple):
     top: tuple[TopEntry, ...] = ()
     system: tuple[TopEntry, ...] = ()
     etc: tuple[str, ...] = ()
+    var_lib: tuple[str, ...] = ()
     proc_masked: tuple[str, ...] = ()
     var_tmp: bool = True
 
@@ -309,12 +306,6 @@ def _system(bwrap: Bwrap) -> tuple[TopEntry, ...]:
     return _top_of("/", names)
 
 
-@functools.lru_cache(maxsize=1)
-def _shown_etc(changed_ns: int) -> tuple[str, ...]:
-    """What is there of it; looked for again when something was added to or removed from the host's /etc."""
-    return tuple(name for name in _ETC if os.path.exists(f"/etc/{name}"))
-
-
 @functools.cache
 def _masked_proc() -> tuple[str, ...]:
     return tuple(name for name in PROC_MASKED if _open_to_others(f"/proc/{name}"))
@@ -333,10 +324,10 @@ def host_facts(rootfs: str | None = None) -> HostFacts:
     system = _system(bwrap)
     if rootfs is None:
         top = tuple(entry for entry in system if entry.name in ("usr", *_USR_LINKS))
-        etc = _shown_etc(os.stat("/etc").st_mtime_ns)
+        etc, var_lib = shown_etc(), shown_var_lib()
     else:
         top = _top_of(rootfs, sorted(name for name in os.listdir(rootfs) if name not in _NOT_FROM_A_ROOTFS))
-        etc = ()
+        etc, var_lib = (), ()
     stage = next((path for path in _STAGES if os.path.isdir(path)), None)
     if stage is None:
         raise PolicyNotEnforceable("sandbox", f"none of {', '.join(_STAGES)} is there to mount over", "mkdir /mnt")
@@ -348,6 +339,7 @@ def host_facts(rootfs: str | None = None) -> HostFacts:
         top=top,
         system=system,
         etc=etc,
+        var_lib=var_lib,
         proc_masked=_masked_proc(),
         var_tmp=rootfs is None or not Path(rootfs, "var").exists() or Path(rootfs, "var/tmp").is_dir(),
     )

@@ -37,8 +37,8 @@ DEVICE_LINKS = {
 """Of /dev, beside the devices."""
 
 _SCRATCH_FILES = 1 << 18
-LAYERED_USR = "layered-usr"
-"""Of the stage: the host's /usr with what installed tools added."""
+LAYERED_USR, VAR_LIB = "layered-usr", "var-lib"
+"""Of the stage: the host's /usr with what installed tools added; what is shown of /var/lib."""
 
 _RESERVED = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/proc", "/sys", "/dev", "/boot", OWN,
@@ -160,6 +160,8 @@ def _system(policy: Policy, host: HostFacts, *, building: bool) -> list[str]:
     if layered:
         for name in ("opt", "var/lib", "var/cache"):
             args += ["--ro-bind", f"/system-{len(policy.system) - 1}/{name}", f"/{name}"]
+    elif host.var_lib:
+        args += ["--ro-bind", f"/{VAR_LIB}", "/var/lib"]
     return args
 
 

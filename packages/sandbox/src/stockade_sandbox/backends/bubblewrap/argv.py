@@ -20,6 +20,7 @@ from stockade_sandbox.backends.rootfs import (
     INSIDE_GID,
     INSIDE_UID,
     LAYERED_USR,
+    VAR_LIB,
     add_scratch,
     check_inside,
     environment,
@@ -237,8 +238,12 @@ def layered_usr_options(stage: str, policy: Policy, host: HostFacts, build: Buil
 def _fill_etc(
     ops: Operations, host: HostFacts, names: Sequence[str], ours: Mapping[str, str], uid: int, gid: int
 ) -> None:
-    """One folder to be bound as a whole: files of ours, and what is shown of the host's."""
-    etc = f"{host.stage}/etc"
+    """One folder to be bound as a whole: files of ours, and what is shown of the host's. A second of /var/lib."""
+    etc, var_lib = f"{host.stage}/etc", f"{host.stage}/{VAR_LIB}"
+    if host.var_lib:
+        ops.add("dir", var_lib, 755, uid, gid)
+    for name in host.var_lib:
+        ops.add("show", f"/var/lib/{name}", f"{var_lib}/{name}")
     parents = {name.rpartition("/")[0] for name in (*names, *ours) if "/" in name}
     for folder in ("", *sorted({"/".join(parent.split("/")[: depth + 1]) for parent in parents
                                 for depth in range(parent.count("/") + 1)})):  # fmt: skip

@@ -96,7 +96,8 @@ def system_binds(policy: Policy, launched: Launched) -> list[Bind]:
         places["/usr"] = f"{launched.stage}/{LAYERED_USR}"
         places |= {f"/{name}": f"{top}/{name}" for name in ("etc", "opt", "var/lib", "var/cache")}
     else:
-        places |= {f"/etc/{name}": f"/etc/{name}" for name in host.etc}
+        shown = (*(f"/etc/{name}" for name in host.etc), *(f"/var/lib/{name}" for name in host.var_lib))
+        places |= dict(zip(shown, shown, strict=True))
     return [Bind(source, inside, whole=False) for inside, source in places.items()]
 
 
