@@ -195,3 +195,34 @@ async def test_processor_time_is_held(tmp_path: Path) -> None:
         told = dict(line.split() for line in (group / "cpu.stat").read_text().splitlines())
     assert int(told["nr_throttled"]) > 0
     assert "processor time: 0.1 processors in total" in box.guarantees
+
+
+RESERVED = "mmap.mmap(-1, 64 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)"
+"""MAP_NORESERVE, as programs made with a sanitizer do at their start."""
+
+
+@pytest.mark.root
+async def test_memory_is_what_is_used_and_who_ended_a_program_is_said(tmp_path: Path) -> None:
+    policy = Policy(limits=Limits(memory_bytes=128 << 20))
+    async with BubblewrapSandbox(policy, [], tmp_path) as box:
+        assert "memory: 134217728 bytes in total" in box.guarantees
+        reserved = await box.run(f"python3 -c 'import mmap; {RESERVED}' && echo fine")
+        assert reserved.stdout == b"fine\n"
+        said = b"stockade: the kernel ended a program at the sandbox's limit of memory\n"
+        ended = await box.run("head -c 300M /dev/zero | tail -c 250M | wc -c")
+        assert (ended.exit_code, ended.output.endswith(said)) == (0, True)
+        assert (await box.run("echo next")).output == b"next\n"
+        program = await box.exec(["python3", "-c", "bytearray(300 << 20)"])
+        assert (program.exit_code, program.stderr) == (137, said)
+
+
+async def test_without_a_control_group_memory_is_bounded_for_each_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bubblewrap, "places", list)
+    async with BubblewrapSandbox(Policy(limits=Limits(memory_bytes=128 << 20)), [], tmp_path) as box:
+        assert (
+            "memory: 134217728 bytes for each process, not as a total (no memory control group here)" in box.guarantees
+        )
+        ended = await box.run("python3 -c 'bytearray(300 << 20)'")
+        assert b"MemoryError" in ended.output

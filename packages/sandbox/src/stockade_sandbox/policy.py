@@ -287,7 +287,7 @@ def margin(disk_bytes: int) -> int:
 class Limits:
     """Bounds that the operating system holds. 0 means unlimited.
 
-    `memory_bytes` is the total of the sandbox where a cgroup can be made, and the bound of each process always.
+    `memory_bytes` is the total of the sandbox where a control group can be made, elsewhere the bound of each process.
     `disk_bytes` bounds /tmp and /dev/shm together, and the written folders together; the latter are watched.
     `file_bytes` bounds each file, by the kernel; `--disk` sets it to half of `disk_bytes`. The shell's notes of what
     it exports are files too: below some kilobytes it does not start.

@@ -4,7 +4,7 @@ comes back. Pure.
 
 import math
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,6 +22,7 @@ SLACK_S = 15.0
 """How long after deadline and grace the agent may stay silent before it counts as dead."""
 Sink = Callable[[Stream, bytes], None]
 STREAMS: tuple[Stream, ...] = ("stdout", "stderr")
+ENDED_FOR_MEMORY = b"stockade: the kernel ended a program at the sandbox's limit of memory\n"
 _FILE_TOO_LARGE = 128 + signal.SIGXFSZ
 
 
@@ -42,13 +43,16 @@ class AgentConfig:
     shell: tuple[str, ...] = ("/bin/bash", "--norc", "--noprofile")
 
     @classmethod
-    def of(cls, policy: Policy) -> Self:
+    def of(cls, policy: Policy, totals: Collection[str] = ()) -> Self:
+        """`totals`: what a control group holds. Memory is bounded for each process where none does: it counts what is
+        reserved, and programs made with a sanitizer reserve more than there is.
+        """
         limits = policy.limits
         return cls(
             processes=limits.processes,
             open_files=limits.open_files,
             file_bytes=limits.file_bytes,
-            memory_bytes=limits.memory_bytes,
+            memory_bytes=0 if "memory" in totals else limits.memory_bytes,
             output_bytes=limits.output_bytes,
             timeout_s=limits.command_timeout_s,
             streams=policy.streams,

@@ -7,9 +7,11 @@ import os
 import select
 import socket
 import time
+from collections.abc import Callable
 
 from stockade_sandbox.agent.frames import PIECE, Malformed, Reader, Reply
 from stockade_sandbox.agent.jobs import (
+    ENDED_FOR_MEMORY,
     HELLO_S,
     SLACK_S,
     AgentConfig,
@@ -109,8 +111,12 @@ class Conversation:
         except _Silent:
             raise SandboxFailed(f"the sandbox did not start within {HELLO_S:g} s") from None
 
-    def perform(self, job: ProgramJob, source: int | None = None) -> ExecResult:
-        """What came of it. `source` is where its input comes from, a descriptor."""
+    def perform(
+        self, job: ProgramJob, source: int | None = None, ended_for_memory: Callable[[], int] = lambda: 0
+    ) -> ExecResult:
+        """What came of it. `source` is where its input comes from, a descriptor. `ended_for_memory`: how many programs
+        the kernel has ended at the limit of memory.
+        """
         self._what = job.what
         try:
             self._send(job.request + job.due())
@@ -122,7 +128,7 @@ class Conversation:
             raise SandboxDied(f"the sandbox fell silent during {job.what}") from None
         except Malformed:
             raise SandboxDied(f"the sandbox's agent answered out of turn during {job.what}") from None
-        return job.result()
+        return job.result(ENDED_FOR_MEMORY if ended_for_memory() else b"")
 
 
 def _read(source: int) -> bytes:

@@ -24,7 +24,7 @@ class RunningProgram(ByteStream):
 
     def __init__(self, session: AgentSession, running: Running, *, errors: bool, terminal: bool = False) -> None:
         self._session, self._running, self._errors = session, running, errors
-        self._endings, self._terminal = session.endings, terminal
+        self._endings, self._terminal = session.endings(), terminal
         self._words = bytearray()
         self._all_heard = anyio.Event()
 

@@ -21,6 +21,7 @@ from stockade_sandbox.agent.connections import Connections, Running
 from stockade_sandbox.agent.frames import Data, Done, Ended, Exports, Hello, Listening, Malformed, Out, Reply, Taken
 from stockade_sandbox.agent.fullscreen import refuse_fullscreen
 from stockade_sandbox.agent.jobs import (
+    ENDED_FOR_MEMORY,
     HELLO_S,
     SLACK_S,
     STREAMS,
@@ -100,12 +101,14 @@ class AgentSession:
         self._cwd = config.cwd
         self._exports: bytes | None = None
         self._dead: str | None = None
-        self.endings, self._why = 0, ""
+        self._endings, self._why = 0, ""
         """How many times all that ran was ended, and why the last time."""
         self.is_readable = False
         """Others inside can open the shell's descriptors: the kernel would not run what nobody may read."""
         self.on_output: OnOutput | None = None
         """Implements port.ShowsOutput."""
+        self.ended_for_memory: Callable[[], int] = lambda: 0
+        """How many programs of this sandbox the kernel has ended at its limit of memory."""
         self.notes: deque[str] = deque()
         """What to tell at the end of the next command; from any thread."""
 
@@ -164,7 +167,7 @@ class AgentSession:
         text = _command_bytes(command)
         clip = Clip(self._config.output_bytes, spill, self._config.spill_bytes)
         async with self._turn:
-            started, endings = anyio.current_time(), self.endings
+            started, before = anyio.current_time(), self.endings()
             if reason := refuse_fullscreen(command):
                 refused = Chunk.of(self._streams[-1], reason.encode())
                 return CommandOutput(exit_code=_CANNOT_EXECUTE, chunks=(refused,), cwd=self._cwd)
@@ -172,7 +175,7 @@ class AgentSession:
             job = _Command(self._connections.number(), clip)
             request = frames.run(job.number, milliseconds(limit_s), milliseconds(self._config.grace_s), text)
             done = await self._perform(job, request, limit_s, f"the command {short(command)}")
-            self._wrote(clip, self._streams[-1], self.why_ended(done.status, endings))
+            self._wrote(clip, self._streams[-1], self.why_ended(done.status, before))
             while self.notes:
                 note = f"stockade: {self.notes.popleft()}\n".encode(errors="surrogateescape")
                 self._wrote(clip, self._streams[-1], note)
@@ -226,7 +229,7 @@ class AgentSession:
             return job.ended is not None
 
         async with self.places:
-            endings = self.endings
+            before = self.endings()
             self._jobs[job.number] = job
             try:
                 await self.send(job.request + job.due(), job.what)
@@ -234,7 +237,7 @@ class AgentSession:
                 await self._patiently(partial(self._feed, job), stop, is_over, job.patience_s, job.what)
             finally:
                 del self._jobs[job.number]
-        return job.result(self.why_ended(job.ended.status, endings) if job.ended else b"")
+        return job.result(self.why_ended(job.ended.status, before) if job.ended else b"")
 
     async def _feed(self, job: ProgramJob) -> None:
         """Until it has ended: its input as it takes it, room for its output."""
@@ -297,7 +300,7 @@ class AgentSession:
 
     async def end_commands(self, why: str) -> None:
         """All that runs inside, at once, and is told why; its status is 137. The shell is as before its command."""
-        self.endings += 1
+        self._endings += 1
         self._why, self._ended = why, self._command
         await self.send(frames.kill(0), "the end of what runs")
 
@@ -334,9 +337,18 @@ class AgentSession:
         """AgentConfig.seconds."""
         return self._config.seconds(wanted)
 
-    def why_ended(self, status: int, endings: int) -> bytes:
-        """What the kernel does not say, of what began after so many `endings`: all was ended, or it met a limit."""
-        return f"stockade: {self._why}\n".encode() if self.endings != endings else self._config.why_ended(status)
+    def endings(self) -> tuple[int, int]:
+        """So far: how many times all that ran was ended, how many programs at the limit of memory."""
+        return self._endings, self.ended_for_memory()
+
+    def why_ended(self, status: int, before: tuple[int, int]) -> bytes:
+        """What the kernel does not say, of what began when the `endings` were those: all was ended, or it met a
+        limit.
+        """
+        endings, for_memory = self.endings()
+        if endings != before[0]:
+            return f"stockade: {self._why}\n".encode()
+        return ENDED_FOR_MEMORY if for_memory > before[1] else self._config.why_ended(status)
 
     async def close(self) -> None:
         """Ends the agent and with it all that runs; idempotent."""

@@ -82,6 +82,11 @@ class AgentSandbox(ABC):
     def guarantees(self) -> tuple[str, ...]:
         """What holds, one line each; complete after entering."""
 
+    @property
+    def _totals(self) -> frozenset[str]:
+        """Which limits a control group holds, once `_connect` is called."""
+        return frozenset()
+
     @abstractmethod
     async def _start(self) -> None:
         """Until `_session` is there; what it leaves when it raises is for `_let_go`."""
@@ -301,7 +306,7 @@ class AgentSandbox(ABC):
         except BaseException:
             ours.close()
             raise
-        config = config or replace(AgentConfig.of(self._policy), cwd=self._cwd)
+        config = config or replace(AgentConfig.of(self._policy, self._totals), cwd=self._cwd)
         self._session = await AgentSession.open(ours, config)
 
     async def _last_words(self) -> tuple[int | None, str]:

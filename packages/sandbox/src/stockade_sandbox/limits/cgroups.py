@@ -24,6 +24,7 @@ from stockade_sandbox.policy import Limits, file_limit, margin
 from stockade_sandbox.processes import start_time
 
 _NAME = re.compile(r"stockade-(\d+)-(\d+)-[0-9a-f]+")
+_ENDED = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 CONTROLLERS = ("memory", "pids", "cpu")
 _PERIOD_US = 100_000
 """Of processor time: in each, as many microseconds of it as `cpus` allows; the least the kernel takes is 1000."""
@@ -43,6 +44,16 @@ class Groups(NamedTuple):
 
     folders: tuple[Path, ...]
     controllers: frozenset[str]
+
+
+def ended_for_memory(groups: Groups) -> int:
+    """How many processes the kernel has ended at the limit of memory."""
+    for folder in groups.folders:
+        for name in ("memory.events", "memory.oom_control"):
+            with suppress(OSError):
+                if found := _ENDED.search((folder / name).read_text()):
+                    return int(found[1])
+    return 0
 
 
 @functools.lru_cache(maxsize=1)

@@ -4,6 +4,7 @@ it and needs nobody to serve it meanwhile. Most of what `stockade sandbox exec` 
 
 import os
 from collections.abc import Sequence
+from functools import partial
 
 from stockade_sandbox.agent.child import channel, death
 from stockade_sandbox.agent.jobs import AgentConfig, ProgramJob, Sink
@@ -13,7 +14,7 @@ from stockade_sandbox.backends.bubblewrap.explain import last_line, start_failur
 from stockade_sandbox.backends.bubblewrap.process import ProcessTree, start_tree
 from stockade_sandbox.backends.host_info import fresh_sandbox_uid, host_facts
 from stockade_sandbox.errors import SandboxDied, SandboxFailed
-from stockade_sandbox.limits.cgroups import make_groups, places, remove_groups, sweep
+from stockade_sandbox.limits.cgroups import ended_for_memory, make_groups, places, remove_groups, sweep
 from stockade_sandbox.policy import Policy
 from stockade_sandbox.results import ExecResult
 
@@ -39,8 +40,7 @@ def run_once(
     Raises agent.once.Stopped then; ActionFailed, PolicyNotEnforceable, SandboxFailed and SandboxDied.
     """
     assert suits(policy)
-    config = AgentConfig.of(policy)
-    job = ProgramJob(config, 1, argv, b"" if source is None else None, None, 0, sink)
+    job = ProgramJob(AgentConfig.of(policy), 1, argv, b"" if source is None else None, None, 0, sink)
     host, uid, where = host_facts(), fresh_sandbox_uid(), places()
     sweep(where)
     groups = make_groups(policy.limits, where)
@@ -53,12 +53,12 @@ def run_once(
             chain = start_tree(policy, (), host, theirs, launch)
         agent = Conversation(ours, stop_fd)
         try:
-            agent.start(config)
+            agent.start(AgentConfig.of(policy, groups.controllers))
         except SandboxFailed as error:
             status = _status(chain)
             raise start_failure(chain.stderr(), status) if chain.stderr() or status else error from error
         try:
-            return agent.perform(job, source)
+            return agent.perform(job, source, partial(ended_for_memory, groups))
         except SandboxDied as error:
             raise death(error, _status(chain), last_line(chain.stderr())) from error
     finally:

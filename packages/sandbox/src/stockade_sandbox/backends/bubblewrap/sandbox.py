@@ -9,6 +9,7 @@ import os
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,7 +33,15 @@ from stockade_sandbox.backends.layers import make_layers, not_with_an_image, unp
 from stockade_sandbox.backends.rootfs import guarantee, scratch_bytes
 from stockade_sandbox.egress.rules import Rules
 from stockade_sandbox.errors import PolicyNotEnforceable, SandboxFailed, UsageError
-from stockade_sandbox.limits.cgroups import Groups, guarantees, make_groups, places, remove_groups, sweep
+from stockade_sandbox.limits.cgroups import (
+    Groups,
+    ended_for_memory,
+    guarantees,
+    make_groups,
+    places,
+    remove_groups,
+    sweep,
+)
 from stockade_sandbox.policy import Policy, is_image
 from stockade_sandbox.port import Backend
 from stockade_sandbox.processes import descendants, pids_of
@@ -176,10 +185,14 @@ class BubblewrapSandbox(AgentSandbox):
             guarantee(self._policy.network),
             "system call filter",
             *self._of_shell(),
-            *guarantees(self._policy.limits, self._groups.controllers, scratch_bytes(self._policy.limits)),
+            *guarantees(self._policy.limits, self._totals, scratch_bytes(self._policy.limits)),
             *self._exceptions,
         )
         return (*lines, f"made by {self._host.bwrap.source}") if self._host else lines
+
+    @property
+    def _totals(self) -> frozenset[str]:
+        return self._groups.controllers
 
     async def _start(self) -> None:
         image = await self._take_image() if is_image(self._policy.rootfs) else None
@@ -212,6 +225,7 @@ class BubblewrapSandbox(AgentSandbox):
             if said or status:
                 raise start_failure(said, status) from error
             raise
+        self._open().ended_for_memory = partial(ended_for_memory, self._groups)
         overlays = [layer for layer in self._layers if layer.strategy == "overlay"]
         if overlays and not host.root:
             self._walk = registry.load("overlay.prepare:OwnersWalk")(overlays, self._open().notes.append)

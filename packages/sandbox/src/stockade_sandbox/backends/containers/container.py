@@ -141,15 +141,18 @@ class ContainerSandbox(AgentSandbox):
     def guarantees(self) -> tuple[str, ...]:
         """What holds, one line each; complete after entering."""
         engine = self._engine
-        held = engine.totals if engine else frozenset({"memory", "pids"})
         lines = (
             "own mount, process, network, IPC, host name namespaces; no capabilities; no new privileges",
             guarantee(self._policy.network),
             "system call filter; read-only root; nothing published; no engine socket",
             *self._of_shell(),
-            *guarantees(self._policy.limits, held, scratch_bytes(self._policy.limits)),
+            *guarantees(self._policy.limits, self._totals, scratch_bytes(self._policy.limits)),
         )
         return (*lines, f"made by {engine.name} {engine.version}") if engine else lines
+
+    @property
+    def _totals(self) -> frozenset[str]:
+        return self._engine.totals if self._engine else frozenset({"memory", "pids"})
 
     async def _start(self) -> None:
         inside_paths(self._policy, self._layers)

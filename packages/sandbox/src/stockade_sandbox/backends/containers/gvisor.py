@@ -255,10 +255,14 @@ class GVisorSandbox(AgentSandbox):
             guarantee(self._policy.network),
             "system call filter inside; read-only root",
             *self._of_shell(),
-            *guarantees(limits, frozenset({"memory", "pids"}), scratch_bytes(limits)),
+            *guarantees(limits, self._totals, scratch_bytes(limits)),
             "what takes more memory than that ends the sandbox",
         )
         return (*lines, f"made by runsc {self._version}") if self._version else lines
+
+    @property
+    def _totals(self) -> frozenset[str]:
+        return frozenset({"memory", "pids"})
 
     async def _start(self) -> None:
         refuse(self._policy)
