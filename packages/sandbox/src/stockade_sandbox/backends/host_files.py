@@ -15,6 +15,7 @@ _ETC = (
     "protocols", "services", "magic", "magic.mime", "os-release", "debian_version", "fonts", "perl", "python3",
     "python3.*", "java-*-openjdk", "maven/m2.conf", "maven/logging", "xml", "sgml", "inputrc", "locale.alias",
     "manpath.config", "papersize", "texmf", "ghostscript", "R/Renviron", "R/ldpaths", "R/Makeconf", "R/repositories",
+    "libreoffice/registry", "libreoffice/sofficerc",
     "groovy/groovy-starter.conf", "fpc.cfg", "fpc-*.cfg", "ldc2.conf", "ocamlfind.conf", "mono/config",
     "mono/*/machine.config", "dotnet/install_location*", "chromium.d/default-flags",
 )  # fmt: skip
