@@ -4,6 +4,7 @@ By name, and nothing that is made to hold a password, a key or a name of a perso
 what the site adds, of PHP no file that does more than name extensions.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 from glob import glob
@@ -53,7 +54,11 @@ def _php(etc: Path) -> Iterator[str]:
 
 def _only_names_extensions(file: Path) -> bool:
     try:
-        lines = file.read_text(errors="replace").splitlines()
+        return _is_plain(file, file.stat().st_mtime_ns)
     except OSError:
         return False
-    return all(_NAMES_EXTENSIONS.fullmatch(line) for line in lines)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_plain(file: Path, changed_ns: int) -> bool:
+    return all(_NAMES_EXTENSIONS.fullmatch(line) for line in file.read_text(errors="replace").splitlines())
