@@ -82,7 +82,7 @@ def anyio_backend() -> str:
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path_factory.mktemp("home")
-    for name in [name for name in os.environ if name.startswith(PROVIDERS)]:
+    for name in [name for name in os.environ if name.startswith((*PROVIDERS, "VIRTUAL_ENV"))]:
         monkeypatch.delenv(name)
     for name, folder in (
         ("CONFIG", ".config"),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stockade_sandbox.agent.jobs import AgentConfig
 from stockade_sandbox.errors import PolicyNotEnforceable
 from stockade_sandbox.limits.cgroups import (
     CgroupParent,
@@ -16,7 +17,7 @@ from stockade_sandbox.limits.cgroups import (
     settings,
     sweep,
 )
-from stockade_sandbox.policy import Limits
+from stockade_sandbox.policy import Limits, Policy
 
 
 def fake_proc(base: Path, cgroup: str, mountinfo: str) -> Path:
@@ -117,3 +118,23 @@ def test_only_stale_groups_are_swept(tmp_path: Path) -> None:
 def test_guarantees_say_what_is_not_a_total() -> None:
     assert "not as a total" in guarantees(Limits(), frozenset(), 5)[0]
     assert "in total" in guarantees(Limits(), frozenset({"memory"}), 5)[0]
+
+
+@pytest.mark.parametrize(
+    ("limits", "wanted", "seconds"),
+    [
+        (Limits(), None, 60),
+        (Limits(), 5, 5),
+        (Limits(), 120, 120),
+        (Limits(), 9999, 600),
+        (Limits(command_timeout_s=30, longest_command_s=30), 31, 30),
+        (Limits(command_timeout_s=900), 5000, 900),
+        (Limits(command_timeout_s=0), None, 0),
+        (Limits(command_timeout_s=0), 9999, 9999),
+        (Limits(longest_command_s=0), 9999, 9999),
+    ],
+)
+def test_a_command_gets_the_time_that_it_asks_for_up_to_the_longest(
+    limits: Limits, wanted: float | None, seconds: float
+) -> None:
+    assert AgentConfig.of(Policy(limits=limits)).seconds(wanted) == seconds

@@ -292,6 +292,8 @@ class Limits:
     `file_bytes` bounds each file, by the kernel; `--disk` sets it to half of `disk_bytes`. The shell's notes of what
     it exports are files too: below some kilobytes it does not start.
     `cpus` is how many processors' time all of it has together; refused where no control group holds it.
+    `command_timeout_s` is the time of a command or program that asks for none, `longest_command_s` the most that one
+    may ask for.
     `output_bytes` is what one command may add to the conversation; the rest is cut from the middle.
     """
 
@@ -304,12 +306,19 @@ class Limits:
     file_bytes: int = 1 * GIB
     disk_bytes: int = 2 * GIB
     command_timeout_s: float = 60.0
+    longest_command_s: float = 600.0
     output_bytes: int = 16 * KIB
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
             if not (least := LEAST_OUTPUT if name == "output_bytes" else 0) <= getattr(self, name) <= _MOST:
                 raise ValueError(f"{name} must be at least {least}, and at most 2 ** 62")
+
+    @property
+    def most_seconds(self) -> float:
+        """That a command gets when it asks for more than any."""
+        both = self.command_timeout_s, self.longest_command_s
+        return max(both) if all(both) else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,6 +36,7 @@ class AgentConfig:
     memory_bytes: int = 0
     output_bytes: int = 16384
     timeout_s: float = 60.0
+    longest_s: float = 600.0
     grace_s: float = GRACE_S
     spill_bytes: int = 64 << 20
     streams: Streams = "one"
@@ -55,6 +56,7 @@ class AgentConfig:
             memory_bytes=0 if "memory" in totals else limits.memory_bytes,
             output_bytes=limits.output_bytes,
             timeout_s=limits.command_timeout_s,
+            longest_s=limits.most_seconds,
             streams=policy.streams,
             cwd=policy.workdir,
         )
@@ -67,10 +69,10 @@ class AgentConfig:
         )
 
     def seconds(self, wanted: float | None) -> float:
-        """A command may ask for less than the limit, never for more; 0 is unlimited."""
+        """That a command gets: what it wants, up to the longest; 0 is unlimited."""
         if not wanted:
             return self.timeout_s
-        return min(wanted, self.timeout_s) if self.timeout_s else wanted
+        return min(wanted, self.longest_s) if self.longest_s else wanted
 
     def patience_s(self, limit_s: float) -> float:
         """How long to wait for the end of a job with that limit."""

@@ -11,7 +11,7 @@ from stockade_sandbox.results import CommandOutput
 
 
 class Shell(Data):
-    """A command for the run's persistent shell. `timeout_s` replaces the policy's limit, never raises it."""
+    """A command for the run's persistent shell. `timeout_s` replaces the policy's usual limit, up to its longest."""
 
     tool: Literal["shell"] = "shell"
     command: str

@@ -204,7 +204,8 @@ class RunSettings(SamplingSettings, LoadSettings):
         "Network; none by default. HOST[:PORT], *.SUFFIX, @PRESET (@python, @npm ...), CIDR, localhost:PORT; open is"
         " every public name.", "none|open|HOST,...", in_bots=True)] = "none"
     command_timeout: Annotated[float | None, Setting(
-        "Time limit of one command in seconds; 0 is unlimited.", "S", ge=0, in_bots=True)] = None
+        "Time limit of one command and check in seconds; 0 is unlimited. By default 60, up to 600 where a command asks"
+        " for it; 600 for a check.", "S", ge=0, in_bots=True)] = None
     streams: Annotated[Literal["one", "separate"], Setting(
         "A command's stdout and stderr: one stream in exact order, or separate ones (the Shell bot's default), whose"
         " order is approximate.", in_bots=True)] = "one"

@@ -131,5 +131,5 @@ class Actor:
         return Answered(text=answer)
 
     def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:
-        bounds = [bound for bound in (asked_s, self.command_timeout_s or None, left_s) if bound is not None]
+        bounds = [bound for bound in (asked_s or self.command_timeout_s or None, left_s) if bound is not None]
         return min(bounds, default=None)

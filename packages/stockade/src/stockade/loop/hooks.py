@@ -145,7 +145,8 @@ class HookContext:
             kept = checkpoints.of(names, state.checkpoint.exports if state.checkpoint else None, state)
             output = observed(await self.judge(command, state.layers, names, self.sandbox.on_network))
         else:
-            output = observed(await self.sandbox.exec(argv_of(command)))
+            limit_s = self.started.policy.limits.most_seconds or None
+            output = observed(await self.sandbox.exec(argv_of(command), timeout_s=limit_s))
             kept = await checkpoints.after(Finish(answer=""), output, state)
         done = CheckFinished(
             at=self.clock.now(),

@@ -80,12 +80,12 @@ async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, s
             case ActionStarted():
                 begun = event
             case ActionFinished() if begun is not None and isinstance(started, RunStarted):
-                limit_s = started.policy.limits.command_timeout_s
-                actor = Actor(sandbox, limit_s)
+                actor = Actor(sandbox, started.policy.limits.command_timeout_s)
                 if not seen(await _again(begun, event, actor, redactor)):
                     return False
             case CheckFinished():
-                now = observed(await sandbox.exec(argv_of(redactor.restored(event.command))))
+                limit_s = started.policy.limits.most_seconds or None if isinstance(started, RunStarted) else None
+                now = observed(await sandbox.exec(argv_of(redactor.restored(event.command)), timeout_s=limit_s))
                 name = f"check {event.command}"
                 if not seen(_compared(event.turn, 0, name, event.observation, redactor.observation(now))):
                     return False

@@ -152,13 +152,12 @@ class Service:
         """Run one command in a fresh sandbox, in /workspace. What it writes is thrown away."""
         options = self.options_for(folder, "overlay")
         policy, run_id = make_policy(options, "overlay"), records.new_run_id()
-        limit = _bounded(options, "command_timeout", timeout_s, policy.limits.command_timeout_s)
         async with self._room():
             with lock(run_id):
                 sandbox = await sandboxes.prepare_sandbox(policy, options.sandbox, run_dir(run_id))
                 try:
                     async with sandbox:
-                        found = await sandbox.run(command, limit)
+                        found = await sandbox.run(command, timeout_s)
                 finally:
                     with anyio.CancelScope(shield=True):
                         await anyio.to_thread.run_sync(changes.discard, sandboxes.reviewer(), sandbox.layers)

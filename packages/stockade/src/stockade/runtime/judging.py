@@ -56,7 +56,9 @@ class _Judge:
             await to_thread.run_sync(self._fill, box.layers, layers, names)
             box.on_network = on_network
             async with box:
-                return await box.exec(argv_of(command), b"", None, policy.limits.output_bytes)
+                return await box.exec(
+                    argv_of(command), b"", policy.limits.most_seconds or None, policy.limits.output_bytes
+                )
         finally:
             with anyio.CancelScope(shield=True):
                 if base.exists():

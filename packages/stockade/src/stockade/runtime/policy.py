@@ -115,7 +115,12 @@ def _copy_rule(text: str) -> CopyRule:
 
 
 def _limits(spec: RunSettings) -> Limits:
-    limits: dict[str, Any] = {"processes": spec.processes, "cpus": spec.cpus, "command_timeout_s": spec.command_timeout}
+    limits: dict[str, Any] = {
+        "processes": spec.processes,
+        "cpus": spec.cpus,
+        "command_timeout_s": spec.command_timeout,
+        "longest_command_s": spec.command_timeout,
+    }
     for name, text in (("memory_bytes", spec.memory), ("disk_bytes", spec.disk)):
         limits[name] = None if text is None else parse_size(text)
     if limits["disk_bytes"] is not None:
