@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -217,6 +218,16 @@ def test_nothing_hostile_reaches_the_terminal(text: str) -> None:
     written = SGR.sub("", shown(*every_event(text), colour=True, answer=True))
     for bad in ("\x1b", "\x9b", "\r", "\x08", "\u202e", "\u200b", "\x00", "\x7f"):
         assert bad not in written
+
+
+def test_a_check_that_was_ended_names_the_flag() -> None:
+    ended = CommandOutput(exit_code=124, timed_out=True, duration_s=600.2)
+    check = CheckFinished(at=0, turn=1, command="make test", passed=False, observation=ended)
+    assert shown(started(), check).splitlines()[-3:] == [
+        "[timed out after 600 s]", "[exit 124]", "[check failed: see --command-timeout]",
+    ]  # fmt: skip
+    failed = replace(ended, timed_out=False, exit_code=1)
+    assert "[check failed]" in shown(started(), check.model_copy(update={"observation": failed}))
 
 
 def test_markup_is_only_text() -> None:

@@ -454,7 +454,8 @@ class Renderer:
     def _checked(self, event: CheckFinished) -> None:
         self._print(Text.assemble(("check $ ", "bold magenta")) + self._drawing.highlighted(event.command))
         self._observed(event.observation)
-        self._line("[check passed]" if event.passed else "[check failed]", "green" if event.passed else "bold red")
+        failed = "failed: see --command-timeout" if getattr(event.observation, "timed_out", False) else "failed"
+        self._line(f"[check {'passed' if event.passed else failed}]", "green" if event.passed else "bold red")
         self.status.begin("thinking")
 
     def _network(self, event: NetworkRequested) -> None:
