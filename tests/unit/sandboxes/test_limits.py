@@ -17,6 +17,7 @@ from stockade_sandbox.limits.cgroups import (
     settings,
     sweep,
 )
+from stockade_sandbox.limits.machine import usual_limits
 from stockade_sandbox.policy import Limits, Policy
 
 
@@ -138,3 +139,32 @@ def test_a_command_gets_the_time_that_it_asks_for_up_to_the_longest(
     limits: Limits, wanted: float | None, seconds: float
 ) -> None:
     assert AgentConfig.of(Policy(limits=limits)).seconds(wanted) == seconds
+
+
+@pytest.mark.parametrize(
+    ("meminfo", "files", "memory"),
+    [
+        ("MemTotal:       32768000 kB\nMemFree: 1 kB\n", {}, 32768000 * 512),
+        ("MemTotal:       1024000 kB\n", {}, 2 << 30),
+        ("MemTotal:       32768000 kB\n", {"sys/fs/cgroup/memory.max": "8589934592\n"}, 4 << 30),
+        ("MemTotal:       32768000 kB\n", {"sys/fs/cgroup/memory.max": "max\n"}, 32768000 * 512),
+        ("MemTotal:       32768000 kB\n", {"sys/fs/cgroup/memory/memory.limit_in_bytes": "6442450944\n"}, 3 << 30),
+        ("", {}, 2 << 30),
+    ],
+)
+def test_where_nobody_says_a_limit_it_is_by_what_the_machine_has(
+    tmp_path: Path, meminfo: str, files: dict[str, str], memory: int
+) -> None:
+    (tmp_path / "groups").mkdir()
+    fake_proc(tmp_path / "proc", "4:memory:/\n0::/\n", f"30 24 0:26 / {tmp_path}/groups rw - cgroup cgroup rw,memory\n")
+    for name, text in {"proc/meminfo": meminfo, **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert usual_limits(tmp_path, 2) == (memory, 256)
+    assert usual_limits(tmp_path, 32) == (memory, 2048)
+
+
+def test_without_a_control_group_each_process_has_two_gigabytes(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       32768000 kB\n")
+    assert usual_limits(tmp_path, 2) == (2 << 30, 256)

@@ -209,10 +209,14 @@ class RunSettings(SamplingSettings, LoadSettings):
     streams: Annotated[Literal["one", "separate"], Setting(
         "A command's stdout and stderr: one stream in exact order, or separate ones (the Shell bot's default), whose"
         " order is approximate.", in_bots=True)] = "one"
-    memory: Annotated[str | None, Setting("Memory limit of the sandbox, as 512M or 2G.", "SIZE", in_bots=True)] = None
+    memory: Annotated[str | None, Setting(
+        "Memory limit of the sandbox, as 512M or 2G. By default 2G, or half of the machine's where a control group"
+        " holds it.", "SIZE", in_bots=True)] = None
     cpus: Annotated[float | None, Setting(
         "CPU limit of the sandbox, as 1.5; refused where it cannot be enforced.", "N", ge=0, in_bots=True)] = None
-    processes: Annotated[int | None, Setting("Most processes in the sandbox.", "N", ge=0, in_bots=True)] = None
+    processes: Annotated[int | None, Setting(
+        "Most processes and threads in the sandbox. By default 256, or 64 for each processor.", "N", ge=0,
+        in_bots=True)] = None
     disk: Annotated[str | None, Setting(
         "Disk limit, as 2G; one file may have at most half of it.", "SIZE", in_bots=True)] = None
     env: Annotated[tuple[str, ...], Setting(

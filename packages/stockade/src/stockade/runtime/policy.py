@@ -11,6 +11,7 @@ from stockade.core.errors import UsageError
 from stockade.core.settings import RunSettings
 from stockade_sandbox import registry
 from stockade_sandbox.git_links import borrows, git_link
+from stockade_sandbox.limits.machine import usual_limits
 from stockade_sandbox.policy import (
     WORKSPACE,
     CopyRule,
@@ -123,6 +124,9 @@ def _limits(spec: RunSettings) -> Limits:
     }
     for name, text in (("memory_bytes", spec.memory), ("disk_bytes", spec.disk)):
         limits[name] = None if text is None else parse_size(text)
+    memory, processes = usual_limits()
+    limits["memory_bytes"] = memory if limits["memory_bytes"] is None else limits["memory_bytes"]
+    limits["processes"] = processes if limits["processes"] is None else limits["processes"]
     if limits["disk_bytes"] is not None:
         limits["file_bytes"] = limits["disk_bytes"] // 2
     try:

@@ -1,0 +1,31 @@
+"""Bounds for a sandbox of which nobody said any, by what this machine has."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from stockade_sandbox.limits.cgroups import places
+from stockade_sandbox.policy import Limits
+
+_OF_A_PROCESSOR = 64
+"""Processes and threads: test runners and compilers start as many workers as there are processors, each of a dozen."""
+
+
+def usual_limits(root: Path = Path("/"), processors: int | None = None) -> tuple[int, int]:
+    """Bytes of memory and processes. Memory is half of the machine's where a control group holds it in total."""
+    least, count = Limits(), processors or len(os.sched_getaffinity(0))
+    held = any("memory" in place.controllers for place in places(root / "proc"))
+    half = min(_memory(root), default=0) // 2 if held else 0
+    return max(least.memory_bytes, half), max(least.processes, _OF_A_PROCESSOR * count)
+
+
+def _memory(root: Path) -> Iterator[int]:
+    """Of the machine, and what the control groups leave to this process, in bytes."""
+    for name in ("proc/meminfo", "sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found = re.match(r"(?:MemTotal:\s+)?(\d+)( kB)?\s", (root / name).read_text())
+        except OSError:
+            continue
+        if found:
+            yield int(found[1]) * (1024 if found[2] else 1)
