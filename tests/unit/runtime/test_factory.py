@@ -15,6 +15,8 @@ from stockade.runtime.models import pick_protocol
 from stockade.runtime.policy import make_policy
 from stockade.runtime.records import new_run_id, open_store
 from stockade.runtime.spec import RunSpec, make_budget
+from stockade_sandbox.limits.machine import usual_limits
+from stockade_sandbox.policy import Limits
 from tests.unit.loop.helpers import started
 
 
@@ -44,6 +46,9 @@ def test_limits_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert (policy.limits.memory_bytes, policy.limits.processes) == (512 << 20, 9)
     assert (policy.limits.command_timeout_s, policy.limits.longest_command_s) == (3, 3)
+    here, elsewhere = make_policy(options(), "overlay"), make_policy(options(sandbox="https://box:1"), "overlay")
+    assert (here.limits.memory_bytes, here.limits.processes) == usual_limits()
+    assert elsewhere.limits == Limits()
     assert (policy.limits.disk_bytes, policy.limits.file_bytes) == (64 << 20, 32 << 20)
     assert policy.environment == {"A": "1=2", "GIVEN": "from here"}
 

@@ -124,9 +124,9 @@ def _limits(spec: RunSettings) -> Limits:
     }
     for name, text in (("memory_bytes", spec.memory), ("disk_bytes", spec.disk)):
         limits[name] = None if text is None else parse_size(text)
-    memory, processes = usual_limits()
-    limits["memory_bytes"] = memory if limits["memory_bytes"] is None else limits["memory_bytes"]
-    limits["processes"] = processes if limits["processes"] is None else limits["processes"]
+    if "://" not in spec.sandbox:  # another machine has another memory
+        for name, usual in zip(("memory_bytes", "processes"), usual_limits(), strict=True):
+            limits[name] = usual if limits[name] is None else limits[name]
     if limits["disk_bytes"] is not None:
         limits["file_bytes"] = limits["disk_bytes"] // 2
     try:
