@@ -9,7 +9,7 @@ from stockade.core.budget import Account, Budget, Spent
 from stockade.core.events import MessageInjected
 from stockade.core.ports import ExecResult
 from stockade.loop.run import run
-from stockade.testing import MemorySandbox, say
+from stockade.testing import FixedClock, MemorySandbox, say
 from stockade_sandbox.policy import Limits, Policy
 from stockade_sandbox.results import CommandOutput
 from tests.unit.loop.helpers import Bench, started
@@ -74,3 +74,11 @@ async def test_a_command_has_the_time_that_it_asks_for_and_a_check_the_longest(
     first = started(check="make test", budget=Budget(timeout_s=0))
     assert (await bench.run(first.model_copy(update={"policy": Policy(limits=limits)}))).verified
     assert sandbox.given == given
+
+
+@pytest.mark.parametrize(("left", "given"), [(1000, 600), (100, 100), (20, 60)])
+async def test_a_check_has_what_is_left_of_the_run_and_a_minute_at_least(left: float, given: float) -> None:
+    sandbox = _TimedSandbox()
+    bench = Bench([say("finish", answer="x")], sandbox, clock=FixedClock(started().at))
+    assert (await bench.run(started(check="make test", budget=Budget(timeout_s=left)))).verified
+    assert sandbox.given == [given]

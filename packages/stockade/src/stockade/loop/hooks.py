@@ -131,21 +131,27 @@ class HookContext:
         """How often this hook has spoken, refused or sent something in this task."""
         return self.state.hook_acts[self.hook, kind]
 
+    def _seconds_for_a_check(self, now: float) -> float | None:
+        """The longest that a command may take, but no more than the run has left; a usual command's time it has."""
+        limits, left = self.started.policy.limits, self.account.seconds_left(now)
+        bounds = [limits.most_seconds or None, None if left is None else max(left, limits.command_timeout_s)]
+        return min((bound for bound in bounds if bound is not None), default=None)
+
     async def check(self, command: str) -> CheckFinished:
         """Whether `command` passes on what the bot wrote, on record with its result. Raises SandboxFailed.
 
         It runs in a fresh sandbox where there can be one, else in this one beside the bot's shell.
         """
         begun, checkpoints, state = self.clock.now(), self.checkpoints, self.state
+        limit_s = self._seconds_for_a_check(begun)
         apart = self.judge is not None and checkpoints.snapshots is not None
         kept: list[Checkpoint] = []
         if self.judge is not None and checkpoints.snapshots is not None:
             async with standing_still(self.sandbox):
                 names = await checkpoints.snapshots.keep()
             kept = checkpoints.of(names, state.checkpoint.exports if state.checkpoint else None, state)
-            output = observed(await self.judge(command, state.layers, names, self.sandbox.on_network))
+            output = observed(await self.judge(command, state.layers, names, self.sandbox.on_network, limit_s))
         else:
-            limit_s = self.started.policy.limits.most_seconds or None
             output = observed(await self.sandbox.exec(argv_of(command), timeout_s=limit_s))
             kept = await checkpoints.after(Finish(answer=""), output, state)
         done = CheckFinished(

@@ -16,8 +16,10 @@ from stockade.core.ports import Sandbox
 from stockade_sandbox.port import Freezable, OnNetwork
 from stockade_sandbox.results import Change, Chunk, CommandOutput, ExecResult, FolderLayer
 
-Judge = Callable[[str, Sequence[FolderLayer], Sequence[str | None], OnNetwork | None], Awaitable[ExecResult]]
-"""Runs a command on what the layers hold, as their snapshots say. Raises SandboxFailed."""
+Judge = Callable[
+    [str, Sequence[FolderLayer], Sequence[str | None], OnNetwork | None, float | None], Awaitable[ExecResult]
+]
+"""Runs a command on what the layers hold, as their snapshots say, for so many seconds. Raises SandboxFailed."""
 
 MAX_EQUAL_FAILURES = 3
 _SHELL = (

@@ -45,8 +45,9 @@ class _Judge:
     started: RunStarted
 
     async def judge(
-        self, command: str, layers: Sequence[FolderLayer], names: Sequence[str | None], on_network: OnNetwork | None
-    ) -> ExecResult:
+        self, command: str, layers: Sequence[FolderLayer], names: Sequence[str | None], on_network: OnNetwork | None,
+        limit_s: float | None,
+    ) -> ExecResult:  # fmt: skip
         """Implements loop.verdict.Judge. What the check itself writes is thrown away."""
         policy = self.started.policy
         folders = tuple(replace(one, mode="overlay") if one.mode == "rw" else one for one in policy.folders)
@@ -56,9 +57,7 @@ class _Judge:
             await to_thread.run_sync(self._fill, box.layers, layers, names)
             box.on_network = on_network
             async with box:
-                return await box.exec(
-                    argv_of(command), b"", policy.limits.most_seconds or None, policy.limits.output_bytes
-                )
+                return await box.exec(argv_of(command), b"", limit_s, policy.limits.output_bytes)
         finally:
             with anyio.CancelScope(shield=True):
                 if base.exists():
