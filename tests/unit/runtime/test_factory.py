@@ -15,7 +15,6 @@ from stockade.runtime.models import pick_protocol
 from stockade.runtime.policy import make_policy
 from stockade.runtime.records import new_run_id, open_store
 from stockade.runtime.spec import RunSpec, make_budget
-from stockade_sandbox.limits.machine import usual_limits
 from stockade_sandbox.policy import Limits
 from tests.unit.loop.helpers import started
 
@@ -41,13 +40,15 @@ def test_a_reading_bot_reads() -> None:
 
 def test_limits_and_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIVEN", "from here")
+    usual = {"memory_bytes": 7 << 30, "processes": 900, "disk_bytes": 6 << 30}
+    monkeypatch.setattr("stockade.runtime.policy.usual_limits", lambda _: usual)
     policy = make_policy(
         options(memory="512M", disk="64M", processes=9, command_timeout=3, env=("A=1=2", "GIVEN")), "overlay"
     )
     assert (policy.limits.memory_bytes, policy.limits.processes) == (512 << 20, 9)
     assert (policy.limits.command_timeout_s, policy.limits.longest_command_s) == (3, 3)
     here, elsewhere = make_policy(options(), "overlay"), make_policy(options(sandbox="https://box:1"), "overlay")
-    assert (here.limits.memory_bytes, here.limits.processes) == usual_limits()
+    assert here.limits == Limits(memory_bytes=7 << 30, processes=900, disk_bytes=6 << 30, file_bytes=3 << 30)
     assert elsewhere.limits == Limits()
     assert (policy.limits.disk_bytes, policy.limits.file_bytes) == (64 << 20, 32 << 20)
     assert policy.environment == {"A": "1=2", "GIVEN": "from here"}

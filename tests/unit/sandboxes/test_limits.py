@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -160,11 +161,27 @@ def test_where_nobody_says_a_limit_it_is_by_what_the_machine_has(
     for name, text in {"proc/meminfo": meminfo, **files}.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert usual_limits(tmp_path, 2) == (memory, 256)
-    assert usual_limits(tmp_path, 32) == (memory, 2048)
+    for processors, processes in ((2, 256), (32, 2048)):
+        found = usual_limits(tmp_path, tmp_path, processors)
+        assert (found["memory_bytes"], found["processes"]) == (memory, processes)
 
 
 def test_without_a_control_group_each_process_has_two_gigabytes(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal:       32768000 kB\n")
-    assert usual_limits(tmp_path, 2) == (2 << 30, 256)
+    assert usual_limits(tmp_path, tmp_path, 2)["memory_bytes"] == 2 << 30
+
+
+@pytest.mark.parametrize(("free", "disk"), [(8 << 30, 2), (80 << 30, 10), (800 << 30, 16)])
+def test_of_the_disk_it_is_an_eighth_of_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, disk: int
+) -> None:
+    asked = list[Path]()
+
+    def usage(place: Path) -> SimpleNamespace:
+        asked.append(place)
+        return SimpleNamespace(free=free)
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    assert usual_limits(tmp_path / "not" / "yet")["disk_bytes"] == disk << 30
+    assert asked == [tmp_path]

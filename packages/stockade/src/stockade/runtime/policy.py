@@ -9,6 +9,7 @@ from typing import Any
 
 from stockade.core.errors import UsageError
 from stockade.core.settings import RunSettings
+from stockade.paths import state_dir
 from stockade_sandbox import registry
 from stockade_sandbox.git_links import borrows, git_link
 from stockade_sandbox.limits.machine import usual_limits
@@ -125,7 +126,7 @@ def _limits(spec: RunSettings) -> Limits:
     for name, text in (("memory_bytes", spec.memory), ("disk_bytes", spec.disk)):
         limits[name] = None if text is None else parse_size(text)
     if "://" not in spec.sandbox:  # another machine has another memory
-        for name, usual in zip(("memory_bytes", "processes"), usual_limits(), strict=True):
+        for name, usual in usual_limits(state_dir()).items():
             limits[name] = usual if limits[name] is None else limits[name]
     if limits["disk_bytes"] is not None:
         limits["file_bytes"] = limits["disk_bytes"] // 2
