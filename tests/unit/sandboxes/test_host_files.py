@@ -45,8 +45,9 @@ def test_extensions_of_php_are_shown_as_a_folder(tmp_path: Path) -> None:
 )
 def test_beside_one_that_says_more_each_other_is_shown_alone(tmp_path: Path, text: str) -> None:
     made(tmp_path, {"php/8.2/mods-available/agent.ini": text, "php/8.2/mods-available/dom.ini": EXTENSION})
+    made(tmp_path, {"php/8.3/mods-available/dom.ini": EXTENSION, "php/8.3/mods-available/.agent.ini": text})
     (tmp_path / "php/8.2/mods-available/gone.ini").symlink_to("nowhere")
-    assert shown_etc(tmp_path) == ("php/8.2/mods-available/dom.ini",)
+    assert shown_etc(tmp_path) == ("php/8.2/mods-available/dom.ini", "php/8.3/mods-available/dom.ini")
 
 
 def test_of_var_lib_what_is_there(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ what the site adds, of PHP no file that does more than name extensions.
 """
 
 import functools
+import os
 import re
 from collections.abc import Iterator
 from glob import glob
@@ -47,7 +48,7 @@ def _there(place: Path, names: tuple[str, ...]) -> Iterator[str]:
 def _php(etc: Path) -> Iterator[str]:
     """A folder of extensions, or those files of it that only name one."""
     for folder in _there(etc, _PHP):
-        files = sorted(glob(f"{folder}/*", root_dir=etc))
+        files = [f"{folder}/{name}" for name in sorted(os.listdir(etc / folder))]
         plain = [file for file in files if _only_names_extensions(etc / file)]
         yield from [folder] if plain == files else plain
 

@@ -20,7 +20,7 @@ def usual_limits(written: Path, root: Path = Path("/"), processors: int | None =
     """
     least, count = Limits(), processors or len(os.sched_getaffinity(0))
     held = any("memory" in place.controllers for place in places(root / "proc"))
-    there = next(place for place in (written, *written.parents) if place.exists())
+    there = next(place for place in (written, *written.parents) if os.path.exists(place))
     found = {
         "memory_bytes": min(_memory(root), default=0) // 2 if held else 0,
         "disk_bytes": min(shutil.disk_usage(there).free // 8, _MOST_DISK),

@@ -218,7 +218,6 @@ class RunSettings(SamplingSettings, LoadSettings):
         "Most processes and threads in the sandbox. By default 256, or 64 for each processor.", "N", ge=0,
         in_bots=True)] = None
     disk: Annotated[str | None, Setting(
-
         "Disk limit, as 2G; one file may have at most half of it. By default 2G, or an eighth of what is free, up to"
         " 16G.", "SIZE", in_bots=True)] = None
     env: Annotated[tuple[str, ...], Setting(

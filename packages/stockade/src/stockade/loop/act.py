@@ -29,6 +29,7 @@ from stockade.core.ports import Clock, Sandbox, Toolbox, UserPrompt
 from stockade.core.tools import Offered, ToolSpec
 from stockade.loop.file_actions import FileActions
 from stockade.loop.record import Record
+from stockade_sandbox.policy import Limits
 
 MAX_TOOLS = 64
 MAX_RESULT_CHARS = 1_000_000
@@ -97,7 +98,7 @@ class Actor:
     """
 
     sandbox: Sandbox
-    command_timeout_s: float | None = None
+    limits: Limits | None = None
     tools: Tools = NO_TOOLS
     asker: UserPrompt | None = None
     help: Help | None = None
@@ -131,5 +132,6 @@ class Actor:
         return Answered(text=answer)
 
     def _timeout(self, asked_s: float | None, left_s: float | None) -> float | None:
-        bounds = [bound for bound in (asked_s or self.command_timeout_s or None, left_s) if bound is not None]
-        return min(bounds, default=None)
+        limits = self.limits or Limits(command_timeout_s=0)
+        bounds = (asked_s or limits.command_timeout_s or None, limits.most_seconds or None, left_s)
+        return min((bound for bound in bounds if bound is not None), default=None)

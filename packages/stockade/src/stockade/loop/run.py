@@ -117,9 +117,8 @@ class _Loop:
 
     def __post_init__(self) -> None:
         parts, account, sub_agents = self.parts, self.hooks.ctx.account, self.parts.sub_agents
-        limit_s = self.started.policy.limits.command_timeout_s
         hand_on = None if sub_agents is None else lambda task: sub_agents.do(task, account, self.record.add)
-        self.actor = Actor(parts.sandbox, limit_s, self.tools, parts.asker, hand_on)
+        self.actor = Actor(parts.sandbox, self.started.policy.limits, self.tools, parts.asker, hand_on)
 
     async def until_end(self, intro: Sequence[Step], pending: Finish | None) -> Ending:
         """`pending`: what the bot said last, and nobody answered yet."""

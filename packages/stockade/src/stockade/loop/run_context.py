@@ -245,7 +245,7 @@ class RunContext:
         """
         await self.add(*before, ActionStarted(at=self.now(), turn=turn, step=number, action=step))
         refused, end = await self.hooks.before_action(step.action)
-        actor = Actor(self.sandbox, self.started.policy.limits.command_timeout_s)
+        actor = Actor(self.sandbox, self.started.policy.limits)
         observation = refused or await actor.do(step.action, self.account.seconds_left(self.now()))
         words, broken = ((), None) if end is not None else await self.hooks.after_action(step, observation)
         await self.add(ActionFinished(at=self.now(), turn=turn, step=number, observation=observation, words=words))

@@ -80,7 +80,7 @@ async def _part(events: Sequence[RunEvent], sandbox: Sandbox, state: RunState, s
             case ActionStarted():
                 begun = event
             case ActionFinished() if begun is not None and isinstance(started, RunStarted):
-                actor = Actor(sandbox, started.policy.limits.command_timeout_s)
+                actor = Actor(sandbox, started.policy.limits)
                 if not seen(await _again(begun, event, actor, redactor)):
                     return False
             case CheckFinished():
