@@ -374,6 +374,8 @@ SANDBOX = (
     "tests/unit/sandboxes/test_programs.py",
     "tests/unit/sandboxes/test_quota.py",
     "tests/unit/sandboxes/test_root_inside.py",
+    "tests/unit/sandboxes/test_toolchains.py::test_programs_that_",
+    "tests/unit/sandboxes/test_toolchains.py::test_what_pip_installed_for_the_user",
     "tests/unit/sandboxes/test_toolchains.py::test_what_is_written_to_a_cache_is_thrown_away",
     "tests/unit/sandboxes/test_seccomp.py::test_kernel_takes_the_filter",
     "tests/unit/sandboxes/test_session",

@@ -29,6 +29,12 @@ def folder(home: Path) -> Path:
     return made
 
 
+@pytest.fixture
+def system_python() -> str:
+    """As python3.11."""
+    return Path("/usr/bin/python3").resolve().name
+
+
 def program(path: Path, says: str) -> Path:
     """A program of the user's, which prints a line and its arguments."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -206,7 +212,72 @@ def test_what_the_path_leads_to(folder: Path, home: Path, tmp_path: Path) -> Non
     (home / ".cargo" / "bin").mkdir(parents=True)
     (home / "bin").mkdir()
     path = f"{conda}/bin:{home}/.pyenv/shims:{home}/.cargo/bin:{home}/bin:/nowhere/bin:{SYSTEM_PATH}"
-    assert found(folder, home, path) == ["data", "python 3.11.7 (pyenv)", "rust stable-x86_64 (rustup)"]
+    own = f"programs in {home}/.cargo/bin"
+    assert found(folder, home, path) == ["data", "python 3.11.7 (pyenv)", "rust stable-x86_64 (rustup)", own]
+
+
+def test_programs_that_go_and_cargo_install(folder: Path, home: Path) -> None:
+    program(home / "go" / "bin" / "lint", "of go")
+    program(home / "elsewhere" / "bin" / "nextest", "of cargo")
+    (home / "go" / "secret").touch()
+    where = {"PATH": f"{home}/go/bin:{home}/elsewhere/bin", "CARGO_HOME": f"{home}/elsewhere"}
+    both = find(folder, where, home)
+    assert [one.mounts for one in both] == [(f"{home}/go/bin",), (f"{home}/elsewhere/bin",)]
+    with Sandbox(policy=with_toolchains(policy_of(folder, []), both, SYSTEM_PATH, HOME)) as box:
+        assert box.exec(shell=f"lint; nextest; ls {home}/go").text == "of go\nof cargo\nbin\n"
+
+
+def test_programs_that_links_on_the_path_lead_to(folder: Path, home: Path) -> None:
+    """As pipx and npm install them: nothing else of ~/.local/bin is seen, nor of what lies beside the programs."""
+    entry, tool = home / ".local" / "bin", home / ".local" / "pipx" / "venvs" / "tox"
+    program(entry / "mine", "a script with a password")
+    (tool / "bin").mkdir(parents=True)
+    (tool / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (tool / "bin" / "python").symlink_to("/usr/bin/python3")
+    (tool / "bin" / "tox").write_text(f"#!{tool}/bin/python\nimport sys; print(sys.prefix)\n")
+    (tool / "bin" / "tox").chmod(0o755)
+    (tool / "metadata.json").write_text("a password")
+    package = program(home / ".local" / "lib" / "node_modules" / "tsc" / "bin" / "tsc.js", "tsc")
+    (entry / "tox").symlink_to(tool / "bin" / "tox")
+    (entry / "tsc").symlink_to(package)
+    path = f"{entry}:{SYSTEM_PATH}"
+    (one,) = find(folder, {"PATH": path}, home)
+    links = {f"{entry}/tox": f"{tool}/bin/tox", f"{entry}/tsc": str(package)}
+    assert (one.links, one.path, one.needed) == (links, (str(entry),), False)
+    with Sandbox(policy=with_toolchains(policy_of(folder, []), [one], SYSTEM_PATH, HOME)) as box:
+        assert box.exec(shell=f"tox && tsc now && ls {entry} {tool}; which python").text == (
+            f"{tool}\ntsc now\n{entry}:\ntox\ntsc\n\n{tool}:\nbin\npyvenv.cfg\n"
+        )
+
+
+@pytest.mark.parametrize("place", ["project/bin/it", "bin/it", ".ssh/bin/it", "../bin/it", "nowhere", "entry/it"])
+def test_a_link_on_the_path_leads_nowhere_else(place: str, folder: Path, home: Path) -> None:
+    (home / "entry").mkdir()
+    if place not in ("nowhere", "entry/it"):
+        prefix = program(home / place, "it").parent.parent
+        (prefix / "pyvenv.cfg").write_text(f"home = {home}/bin\n")
+    (home / "entry" / "it").symlink_to(home / place)
+    assert find(folder, {"PATH": f"{home}/entry"}, home) == ()
+
+
+def test_what_pip_installed_for_the_user(folder: Path, home: Path, system_python: str) -> None:
+    """The packages of the system's Python in the home, and of ~/.local/bin the programs that pip put there."""
+    site = home / ".local" / "lib" / system_python / "site-packages"
+    (site / "six-1.dist-info").mkdir(parents=True)
+    (site / "six.py").write_text("print('six of the user')\n")
+    (site / "six-1.dist-info" / "RECORD").write_text("../../../bin/six,,\n../../../bin/gone,,\nsix.py,,\n")
+    program(home / ".local" / "bin" / "six", "its program")
+    program(home / ".local" / "bin" / "mine", "a script with a password")
+    both = find(folder, {"PATH": SYSTEM_PATH}, home)
+    assert [one.mounts for one in both] == [(str(site),), (f"{home}/.local/bin/six",)]
+    with Sandbox(policy=with_toolchains(policy_of(folder, []), both, SYSTEM_PATH, HOME)) as box:
+        look = f"six; ls {home}/.local/bin; /usr/bin/python3 -c 'import six'"
+        spoil = f"touch ~/.local/lib/{system_python}/site-packages/x"
+        assert box.exec(shell=f"{look}; {spoil}").text == "its program\nsix\nsix of the user\n"
+    assert not (site / "x").exists()
+    venv(folder, home / ".pyenv" / "versions" / "3.12.4")
+    (home / ".pyenv" / "versions" / "3.12.4" / "bin").mkdir(parents=True)
+    assert [one.name for one in find(folder, {"PATH": SYSTEM_PATH}, home)] == ["python of .venv"]
 
 
 def test_a_manager_where_its_variable_says(folder: Path, home: Path, tmp_path: Path) -> None:

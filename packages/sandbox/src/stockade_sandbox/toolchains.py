@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from os.path import exists, isdir, isfile, islink, realpath
+from os.path import dirname, exists, isdir, isfile, islink, realpath
 from pathlib import Path
 
 from stockade_sandbox.policy import FolderRule, Policy
@@ -111,6 +111,19 @@ CACHES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Programs:
+    """A folder `bin` that holds nothing but programs which a package manager made or fetched, below what the `variable`
+    says, else the `root` below the home.
+    """
+
+    variable: str
+    root: str
+
+
+PROGRAMS = (Programs("GOPATH", "go"), Programs("CARGO_HOME", ".cargo"))
+
+
+@dataclass(frozen=True, slots=True)
 class Keeper:
     """Who keeps virtual environments below what the `variable` says, else the `root` below the home, named by a hash of
     the path of `hashed` in the folder, and what stands behind it (a pattern). One is wanted where the folder has one of
@@ -136,7 +149,7 @@ class Toolchain:
     """`mounts` are absolute paths of the host, seen at the same path; `path` goes to the front of the PATH inside.
 
     `needed`: the folder says so, not the PATH alone. A cache is `below_home` inside and can be written to, but what is
-    written is thrown away.
+    written is thrown away. `links` are those alone of a folder on the PATH, each to its target.
     """
 
     name: str
@@ -146,11 +159,12 @@ class Toolchain:
     environment: Mapping[str, str] = field(default_factory=dict)
     needed: bool = True
     below_home: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, ...]:
         """One of two that are the same is enough."""
-        return self.path or self.mounts
+        return (*self.path, *self.links) or self.mounts
 
 
 def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Toolchain, ...]:
@@ -158,7 +172,7 @@ def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Tool
     search = _Search(Path(realpath(folder)), environment, home.resolve())
     found = [
         *search.in_the_folder(), *search.elsewhere(), *search.by_version_files(), *search.on_the_path(),
-        *search.caches(),
+        *search.of_the_user(), *search.caches(),
     ]  # fmt: skip
     return tuple({one.key: one for one in reversed(found)}.values())[::-1]
 
@@ -185,6 +199,8 @@ def with_toolchains(policy: Policy, chosen: Iterable[Toolchain], system_path: st
     variables = {name: value for one in reversed(chosen) for name, value in one.environment.items()}
     lent = tuple(FolderRule(host=path, mode="ro", inside=path) for path in outer)
     environment = {**variables, "PATH": ":".join(entries), **policy.environment}
+    found = {link: target for one in chosen for link, target in one.links.items()}
+    links |= {link: target for link, target in found.items() if not any(link.startswith(f"{one}/") for one in outer)}
     return replace(policy, lent=(*policy.lent, *lent), environment=environment, links={**policy.links, **links})
 
 
@@ -243,7 +259,7 @@ class _Search:
                 for name in newest:
                     yield root / name, f"{file} is in the folder"
 
-    def _place(self, one: Cache | Keeper) -> Path:
+    def _place(self, one: Cache | Keeper | Programs) -> Path:
         """What its variable says, else below the home."""
         given = self.environment.get(one.variable, "")
         return Path(given) if given.startswith("/") else self.home / one.root
@@ -265,15 +281,29 @@ class _Search:
             if text not in _SYSTEM_PATH and isdir(entry) and not entry.is_relative_to(self.folder):
                 yield from self._of_entry(entry, f"{text} is on your PATH")
 
+    def of_the_user(self) -> Iterator[Toolchain]:
+        """What `pip install --user` installed for the system's Python, where the folder has none of its own."""
+        base = Path(self.environment.get("PYTHONUSERBASE") or self.home / ".local")
+        for site in sorted(base.glob("lib/python3*/site-packages")) if "python" not in self.served else ():
+            if isdir(Path("/usr/lib") / (version := site.parent.name)):
+                name, because = f"packages of pip install --user ({version})", f"{site} is in your home"
+                inside = f".local/lib/{version}/site-packages"
+                yield Toolchain(name, because, (str(site.resolve()),), needed=False, below_home=inside)
+                scripts = {name for record in site.glob("*.dist-info/RECORD") for name in _scripts_in(record)}
+                seen = tuple(str(base / "bin" / name) for name in sorted(scripts) if isfile(base / "bin" / name))
+                if seen:
+                    yield Toolchain(f"programs of {version}", because, seen, (str(base / "bin"),), needed=False)
+
     def caches(self) -> Iterator[Toolchain]:
         for cache in CACHES:
             wanted = (path.name for name in cache.files for path in sorted(self.folder.glob(name)) if isfile(path))
             because = next(wanted, None)
             program = shutil.which(cache.program, path=self.environment.get("PATH", "")) if cache.program else None
-            if because and program and not _in_system(own := Path(program).resolve()) and own.name == cache.program:
-                yield Toolchain(
-                    cache.program, f"{because} is in the folder", (str(own),), (str(own.parent),), needed=False
-                )
+            if because and program and not _in_system(own := Path(realpath(program))) and own.name == cache.program:
+                links = {program: str(own)} if islink(program) else {}
+                entry = dirname(program) if links else str(own.parent)
+                why = f"{because} is in the folder"
+                yield Toolchain(cache.program, why, (str(own),), (entry,), needed=False, links=links)
             path = self._place(cache) / cache.part
             if because and isdir(path) and not self.home.is_relative_to(real := path.resolve()):
                 inside = f"{cache.root}/{cache.part}".rstrip("/")
@@ -288,10 +318,37 @@ class _Search:
                 return
         if entry == Path(self.environment.get("CARGO_HOME") or self.home / ".cargo") / "bin":
             yield from self._defaults(next(one for one in MANAGERS if one.name == "rustup"), because)
+        if any(entry == self._place(one) / "bin" for one in PROGRAMS):
+            yield Toolchain(f"programs in {entry}", because, (str(real),), (str(real),), needed=False)
             return
         seen = self._of_prefix(real.parent)
         if seen or _in_system(real):
             yield Toolchain(real.parent.name, because, seen, (str(real),), needed=False)
+        elif not isfile(real.parent / _VENV_FILE):
+            yield from self._linked_from(entry, because)
+
+    def _linked_from(self, entry: Path, because: str) -> Iterator[Toolchain]:
+        """What links in a folder of the PATH lead to, as pipx, `uv tool` and npm set them; nothing else of it."""
+        links: dict[str, str] = {}
+        mounts: dict[str, None] = {}
+        for link in (str(entry / name) for name in sorted(_names_in(entry)) if islink(entry / name)):
+            if seen := self._around(program := Path(realpath(link)), entry.parent / "lib" / "node_modules"):
+                links[link] = str(program)
+                mounts |= dict.fromkeys(seen)
+        if links:
+            yield Toolchain(f"programs in {entry}", because, tuple(mounts), (str(entry),), needed=False, links=links)
+
+    def _around(self, program: Path, packages: Path) -> tuple[str, ...]:
+        """The virtual environment that a program has for itself, the global npm `packages`, or the installation."""
+        prefix = program.parent.parent
+        if self.home.is_relative_to(prefix) or program.is_relative_to(self.folder) or not isfile(program):
+            return ()
+        if program.is_relative_to(real := Path(realpath(packages))):
+            return tuple(dict.fromkeys((str(packages), str(real))))
+        base = _base_of(prefix)
+        if base and ((seen := self._of_prefix(base)) or _in_system(base)):
+            return (*map(str, _real(prefix, (*_OF_A_PREFIX, _VENV_FILE))), *seen)
+        return self._of_prefix(prefix)
 
     def _defaults(self, manager: Manager, because: str) -> Iterator[Toolchain]:
         """What somebody gets who has the manager's programs on the PATH, and no version named."""
@@ -408,6 +465,16 @@ def _default(manager: Manager, root: Path, language: str) -> str:
             break
         text = text_of(alias)
     return next(iter(text.split()), "")
+
+
+def _scripts_in(record: Path) -> set[str]:
+    """The programs of an installed package, which pip lists first."""
+    try:
+        with record.open(errors="replace") as file:
+            lines = file.read(1 << 16).splitlines()
+    except OSError:
+        return set()
+    return {Path(line.partition(",")[0]).name for line in lines if line.startswith("../../../bin/")}
 
 
 def _names_in(folder: Path) -> list[str]:
