@@ -1,5 +1,6 @@
 """The user's own interpreters inside, as they allowed it: --toolchain, the question, what is remembered."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,22 @@ def test_a_folder_with_programs(project: Stage, tmp_path: Path) -> None:
     own.chmod(0o755)
     done = project.call("sandbox", "exec", "--toolchain", str(tmp_path / "own"), "--", "hello")
     assert (done.status, done.out) == (0, "hello\n"), done.err
+
+
+def test_a_program_of_the_users_that_is_not_found_says_why(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = stage.home / ".local" / "bin" / "hello"
+    own.parent.mkdir(parents=True)
+    own.write_text("#!/bin/sh\necho hello\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{own.parent}:{os.environ['PATH']}")
+    missing = f"{own} is not seen inside"
+    for program, flags, seen in (
+        ("hello", (), True),
+        ("hello", ("--toolchain", "none"), False),
+        ("nowhere", (), False),
+    ):
+        done = stage.call("sandbox", "exec", *flags, "--", program)
+        assert (done.status, missing in done.err) == (127, seen), done.err
 
 
 def test_what_cannot_be_had_is_refused(project: Stage) -> None:

@@ -3,6 +3,7 @@ loop, records and the checks of settings where they are wanted.
 """
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -26,7 +27,9 @@ from stockade_sandbox.agent.once import Stopped
 from stockade_sandbox.backends.bubblewrap.once import run_once, suits
 from stockade_sandbox.results import ExecResult, Stream
 
-SANDBOX_FAILED = 125
+NOT_FOUND, SANDBOX_FAILED = 127, 125
+_OWN = ("auto", "bubblewrap")
+"""Sandboxes of this machine's programs."""
 
 
 @click.command("exec", cls=Passing, short_help="Run one program; its output and exit status are passed on.")
@@ -77,6 +80,8 @@ def exec_(
         output.end()
     if done is None:
         return INTERRUPTED
+    if done.exit_code == NOT_FOUND and settings.toolchain is None and settings.sandbox in _OWN and not settings.image:
+        _say_where(argv[0])
     return _ended(done, settings.command_timeout)
 
 
@@ -88,9 +93,19 @@ def shell(**values: Any) -> int:
     return int(exec_.callback(argv=("bash",), timeout=None, raw=True, terminal=True, **values))
 
 
+def _say_where(program: str) -> None:
+    """Why it was not found, where the user's shell has it."""
+    own = shutil.which(program)
+    if own and "/" not in program and not own.startswith(("/usr/", "/bin/", "/sbin/")):
+        say(
+            f"{own} is not seen inside",
+            "--toolchain auto shows what package managers installed, --toolchain FOLDER that one",
+        )
+
+
 def _is_all(settings: RunSettings) -> bool:
     """Whether the program is all there is: no folder, network or tool, nothing to hide, no other kind of sandbox."""
-    plain = settings.sandbox in ("auto", "bubblewrap") and not (settings.tool or settings.redact or settings.toolchain)
+    plain = settings.sandbox in _OWN and not (settings.tool or settings.redact or settings.toolchain)
     return plain and suits(make_policy(settings, "overlay"))
 
 
