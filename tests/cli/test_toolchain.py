@@ -59,6 +59,20 @@ def test_a_folder_with_programs(project: Stage, tmp_path: Path) -> None:
     assert (done.status, done.out) == (0, "hello\n"), done.err
 
 
+@pytest.mark.parametrize(
+    ("file", "left"), [("CMakeLists.txt", "out/debug/CMakeCache.txt"), ("meson.build", "b/meson-private/coredata.dat")]
+)
+def test_a_build_tree_finds_the_folder_where_it_is_on_this_machine(file: str, left: str, stage: Stage) -> None:
+    look = f"test -e {stage.demo} && touch {stage.demo}/made && ls /workspace || echo no"
+    (stage.demo / left).parent.mkdir(parents=True)
+    (stage.demo / left).touch()
+    for seen in (False, True):
+        done = stage.call("sandbox", "exec", "--folder", str(stage.demo), "--", "sh", "-c", look)
+        assert ("made" in done.out, done.out == "no\n") == (seen, not seen), done.err
+        (stage.demo / file).touch()
+    assert not (stage.demo / "made").exists()
+
+
 def test_a_program_of_the_users_that_is_not_found_says_why(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     own = stage.home / ".local" / "bin" / "hello"
     own.parent.mkdir(parents=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stockade_sandbox import Sandbox
-from stockade_sandbox.policy import policy_of
-from stockade_sandbox.toolchains import Toolchain, find, with_toolchains
+from stockade_sandbox.policy import CopyRule, FolderRule, Policy, policy_of
+from stockade_sandbox.toolchains import Toolchain, find, own_places, with_toolchains
 
 SYSTEM_PATH, HOME = "/usr/bin:/bin", "/home/agent"
 
@@ -321,6 +321,13 @@ def test_one_mount_inside_another_is_one(folder: Path) -> None:
     assert policy.environment == {"PATH": f"/opt/a/bin:/opt/b:{SYSTEM_PATH}"}
     assert policy.links == {str(folder): "/workspace"}
     assert with_toolchains(policy_of(folder, []), (), SYSTEM_PATH, HOME) == policy_of(folder, [])
+
+
+def test_folders_are_found_at_their_own_places_where_nothing_else_is() -> None:
+    rules = (("/a", "/workspace"), ("/a/b", "/folders/b"), ("/c", "/c"), ("/d/e", "/folders/e"), ("/f", "/f/g"))
+    folders = tuple(FolderRule(host=host, mode="ro", inside=inside) for host, inside in rules)
+    copies = (CopyRule(host="/x", inside="/d"),)
+    assert own_places(Policy(folders=folders, copies=copies)) == {"/a": "/workspace"}
 
 
 def test_a_project_works_inside_as_it_does_outside(folder: Path, home: Path) -> None:

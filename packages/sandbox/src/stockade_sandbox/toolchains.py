@@ -192,7 +192,7 @@ def with_toolchains(policy: Policy, chosen: Iterable[Toolchain], system_path: st
     chosen = tuple(one for one in everything if not one.below_home)
     if not chosen:
         return policy
-    links = {rule.host: rule.inside for rule in policy.folders if rule.host != rule.inside}
+    links = own_places(policy)
     places = {path for one in chosen for path in one.mounts}
     outer = sorted(path for path in places if not any(path.startswith(f"{other}/") for other in {*places, *links}))
     entries = [*dict.fromkeys(entry for one in chosen for entry in one.path), system_path]
@@ -202,6 +202,19 @@ def with_toolchains(policy: Policy, chosen: Iterable[Toolchain], system_path: st
     found = {link: target for one in chosen for link, target in one.links.items()}
     links |= {link: target for link, target in found.items() if not any(link.startswith(f"{one}/") for one in outer)}
     return replace(policy, lent=(*policy.lent, *lent), environment=environment, links={**policy.links, **links})
+
+
+def own_places(policy: Policy) -> dict[str, str]:
+    """The path on the host of each folder, to that inside: a link, where nothing else is, nor another link above."""
+    hosts = {rule.host: rule.inside for rule in policy.folders if rule.host != rule.inside}
+    inside = [*(rule.inside for rule in policy.folders), *(rule.inside for rule in policy.copies)]
+    others = [f"{one}/" for one in inside]
+    return {
+        host: place
+        for host, place in hosts.items()
+        if not any(f"{host}/".startswith(one) or one.startswith(f"{host}/") for one in others)
+        and not any(host.startswith(f"{one}/") for one in hosts)
+    }
 
 
 class _Search:

@@ -3,7 +3,7 @@
 import os
 import re
 from dataclasses import replace
-from os.path import expanduser
+from os.path import expanduser, isfile
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from stockade_sandbox.policy import (
     parse_size,
     parse_ssh_account,
 )
+from stockade_sandbox.toolchains import own_places
 
 _SETTINGS = ("commit.gpgsign=false", "tag.gpgsign=false", "gc.auto=0", "gc.packrefs=false", "maintenance.auto=false")
 _GIT = {"GIT_CONFIG_PARAMETERS": " ".join(f"'{setting}'" for setting in _SETTINGS)}
@@ -46,6 +47,18 @@ def _git_user(folder: str) -> dict[str, str]:
     quoted = ((key, re.sub(r'[\\"]', r"\\\g<0>", value)) for key, value in found.items() if value.isprintable())
     lines = [f'\t{key} = "{value}"\n' for key, value in quoted]
     return {_GIT_USER: "".join(["[include]\n\tpath = /etc/gitconfig\n[user]\n", *lines])} if lines else {}
+
+
+_BUILDERS = {"CMakeLists.txt": "CMakeCache.txt", "meson.build": "meson-private/coredata.dat"}
+"""What says that one is used, and what it leaves in each folder that it builds in."""
+_DEEP = ("", "*/", "*/*/", "*/*/*/")
+
+
+def _is_built(rule: FolderRule) -> bool:
+    """By a tool whose files say where the folder is on this machine: they work at no other path."""
+    place = Path(rule.host)
+    left = [name for file, name in _BUILDERS.items() if isfile(place / file)]
+    return any(True for name in left for above in _DEEP for _ in place.glob(f"{above}{name}"))
 
 
 def _has_git(rule: FolderRule) -> bool:
@@ -69,7 +82,7 @@ def make_policy(spec: RunSettings, default_mode: FolderMode) -> Policy:
     files = {} if own is None else _git_user(own)
     shown = [link.folder for link in repositories if link.folder is not None]
     added = {rule.inside: rule for rule in shown if os.path.realpath(rule.host) not in real}
-    return Policy(
+    policy = Policy(
         folders=(*folders, *added.values()),
         links={place: target for link in repositories for place, target in link.links.items()},
         copies=tuple(_copy_rule(text) for text in spec.copy_in),
@@ -87,6 +100,9 @@ def make_policy(spec: RunSettings, default_mode: FolderMode) -> Policy:
         ssh_agent=tuple(map(ssh_account_of, spec.ssh_agent)),
         authorities=_authorities(spec.ca),
     )
+    if spec.image or not any(map(_is_built, folders)):
+        return policy
+    return replace(policy, links={**own_places(policy), **policy.links})
 
 
 def image_from(image: str | None, where: Path) -> str | None:
