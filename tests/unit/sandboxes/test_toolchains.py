@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from stockade_sandbox import Sandbox
-from stockade_sandbox.policy import CopyRule, FolderRule, Policy, policy_of
-from stockade_sandbox.toolchains import Toolchain, find, own_places, with_toolchains
+from stockade_sandbox.policy import CopyRule, FolderRule, Policy, own_places, policy_of
+from stockade_sandbox.toolchains import Toolchain, find, with_toolchains
 
 SYSTEM_PATH, HOME = "/usr/bin:/bin", "/home/agent"
 
@@ -275,6 +275,7 @@ def test_what_pip_installed_for_the_user(folder: Path, home: Path, system_python
         spoil = f"touch ~/.local/lib/{system_python}/site-packages/x"
         assert box.exec(shell=f"{look}; {spoil}").text == "its program\nsix\nsix of the user\n"
     assert not (site / "x").exists()
+    assert find(folder, {"PATH": SYSTEM_PATH, "PYTHONUSERBASE": ".local"}, home) == both
     venv(folder, home / ".pyenv" / "versions" / "3.12.4")
     (home / ".pyenv" / "versions" / "3.12.4" / "bin").mkdir(parents=True)
     assert [one.name for one in find(folder, {"PATH": SYSTEM_PATH}, home)] == ["python of .venv"]
@@ -320,6 +321,9 @@ def test_one_mount_inside_another_is_one(folder: Path) -> None:
     ]
     assert policy.environment == {"PATH": f"/opt/a/bin:/opt/b:{SYSTEM_PATH}"}
     assert policy.links == {str(folder): "/workspace"}
+    linked = Toolchain("c", "", (), ("/opt/a/bin",), links={"/opt/a/bin/x": "/y", "/opt/ab": "/y", "/opt/c": "/y"})
+    policy = with_toolchains(policy_of(folder, []), (*chosen, linked), SYSTEM_PATH, HOME)
+    assert policy.links == {str(folder): "/workspace", "/opt/c": "/y"}
     assert with_toolchains(policy_of(folder, []), (), SYSTEM_PATH, HOME) == policy_of(folder, [])
 
 

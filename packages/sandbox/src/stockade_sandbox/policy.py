@@ -417,3 +417,16 @@ def policy_of(folder: str | Path | None, net: Sequence[str], credentials: Sequen
     except ValueError as error:
         raise UsageError(f"credentials: {error}") from None
     return Policy(folders=rules, network=network, limits=Limits(output_bytes=MAX_OUTPUT), credentials=keys)
+
+
+def own_places(policy: Policy) -> dict[str, str]:
+    """The path on the host of each folder, to that inside: a link, where nothing else is, nor another link above."""
+    hosts = {rule.host: rule.inside for rule in policy.folders if rule.host != rule.inside}
+    inside = [*(rule.inside for rule in policy.folders), *(rule.inside for rule in policy.copies)]
+    others = [f"{one}/" for one in inside]
+    return {
+        host: place
+        for host, place in hosts.items()
+        if not any(f"{host}/".startswith(one) or one.startswith(f"{host}/") for one in others)
+        and not any(host.startswith(f"{one}/") for one in hosts)
+    }

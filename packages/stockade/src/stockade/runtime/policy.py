@@ -23,13 +23,13 @@ from stockade_sandbox.policy import (
     Policy,
     SshAccount,
     is_image_file,
+    own_places,
     parse_credential,
     parse_folder,
     parse_network,
     parse_size,
     parse_ssh_account,
 )
-from stockade_sandbox.toolchains import own_places
 
 _SETTINGS = ("commit.gpgsign=false", "tag.gpgsign=false", "gc.auto=0", "gc.packrefs=false", "maintenance.auto=false")
 _GIT = {"GIT_CONFIG_PARAMETERS": " ".join(f"'{setting}'" for setting in _SETTINGS)}
