@@ -89,11 +89,18 @@ def test_ones_own_counts_before_ours(stage_home: Path) -> None:
 
 
 def test_what_runs_it_may_have_been_unpacked_anywhere(tmp_path: Path) -> None:
-    """And not the one of the system is what is found inside."""
+    """And not the one of the system is what is found inside, nor what pip and pipx installed for the user."""
+    (tmp_path / "home" / ".local" / "lib" / Path("/usr/bin/python3").resolve().name / "site-packages").mkdir(
+        parents=True
+    )
+    (tmp_path / "tox" / "bin").mkdir(parents=True)
+    (tmp_path / "tox" / "bin" / "tox").touch()
+    (tmp_path / "tox" / "pyvenv.cfg").write_text("home = /usr/bin\n")
     (tools := tmp_path / "tools").mkdir()
     (tools / "node-24").write_bytes(b"\x7fELF")
     (tools / "node-24").chmod(0o755)
     (tools / "node").symlink_to("node-24")
+    (tools / "tox").symlink_to(tmp_path / "tox" / "bin" / "tox")
     (tmp_path / "agent").write_text("#!/usr/bin/env node\n")
     (tmp_path / "agent").chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{tools}", "HOME": str(tmp_path / "home")}

@@ -250,6 +250,27 @@ def test_programs_that_links_on_the_path_lead_to(folder: Path, home: Path) -> No
         )
 
 
+def test_no_programs_lead_to_the_whole_home(folder: Path, home: Path, system_python: str) -> None:
+    for place in (home / "bin" / "mine", home / "entry" / "other"):
+        program(place, "a script with a password")
+    (home / "lib").mkdir()
+    (home / "lib" / "node_modules").symlink_to(home)
+    (home / "entry" / "mine").symlink_to(home / "bin" / "mine")
+    (home / ".local" / "lib" / system_python).mkdir(parents=True)
+    (home / ".local" / "lib" / system_python / "site-packages").symlink_to(home)
+    assert find(folder, {"PATH": f"{home}/bin:{home}/entry", "GOPATH": str(home)}, home) == ()
+
+
+def test_a_link_that_a_bot_made_in_the_folder_ends_no_run(folder: Path, home: Path) -> None:
+    entry = folder / ".venv" / "bin"
+    entry.mkdir(parents=True)
+    (entry / "uv").symlink_to(program(home / "tools" / "uv", "uv"))
+    (folder / "uv.lock").touch()
+    chosen = find(folder, {"PATH": f"{entry}:{SYSTEM_PATH}"}, home)
+    assert [one.mounts for one in chosen] == [(f"{home}/tools/uv",)]
+    assert with_toolchains(policy_of(folder, []), chosen, SYSTEM_PATH, HOME).links == {str(folder): "/workspace"}
+
+
 @pytest.mark.parametrize("place", ["project/bin/it", "bin/it", ".ssh/bin/it", "../bin/it", "nowhere", "entry/it"])
 def test_a_link_on_the_path_leads_nowhere_else(place: str, folder: Path, home: Path) -> None:
     (home / "entry").mkdir()
@@ -276,6 +297,9 @@ def test_what_pip_installed_for_the_user(folder: Path, home: Path, system_python
         assert box.exec(shell=f"{look}; {spoil}").text == "its program\nsix\nsix of the user\n"
     assert not (site / "x").exists()
     assert find(folder, {"PATH": SYSTEM_PATH, "PYTHONUSERBASE": ".local"}, home) == both
+    uv = program(home / ".local" / "bin" / "uv", "uv beside them")
+    (folder / "uv.lock").touch()
+    assert found(folder, home, f"{uv.parent}:{SYSTEM_PATH}") == [*(one.name for one in both), "uv"]
     venv(folder, home / ".pyenv" / "versions" / "3.12.4")
     (home / ".pyenv" / "versions" / "3.12.4" / "bin").mkdir(parents=True)
     assert [one.name for one in find(folder, {"PATH": SYSTEM_PATH}, home)] == ["python of .venv"]

@@ -15,7 +15,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from os.path import dirname, exists, isdir, isfile, islink, realpath
+from os.path import abspath, dirname, exists, isdir, isfile, islink, realpath
 from pathlib import Path
 
 from stockade_sandbox.managers import CACHES, KEEPERS, MANAGERS, PROGRAMS, USER_BASE, Cache, Keeper, Manager, Place
@@ -48,8 +48,8 @@ class Toolchain:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """One of two that are the same is enough."""
-        return (*self.path, *self.links) or self.mounts
+        """One of two that are the same is enough; single programs of a folder are not all of it."""
+        return (*self.path, *self.links, *(one for one in self.mounts if dirname(one) in self.path)) or self.mounts
 
 
 def find(folder: Path, environment: Mapping[str, str], home: Path) -> tuple[Toolchain, ...]:
@@ -84,10 +84,9 @@ def with_toolchains(policy: Policy, chosen: Iterable[Toolchain], system_path: st
     variables = {name: value for one in reversed(chosen) for name, value in one.environment.items()}
     lent = tuple(FolderRule(host=path, mode="ro", inside=path) for path in outer)
     environment = {**variables, "PATH": ":".join(entries), **policy.environment}
+    taken = {*outer, *links, *(rule.inside for rule in policy.folders)}
     found = {link: target for one in chosen for link, target in one.links.items()}
-    links |= {
-        link: target for link, target in found.items() if not any(f"{link}/".startswith(f"{one}/") for one in outer)
-    }
+    links |= {link: to for link, to in found.items() if not any(f"{link}/".startswith(f"{one}/") for one in taken)}
     return replace(policy, lent=(*policy.lent, *lent), environment=environment, links={**policy.links, **links})
 
 
@@ -120,7 +119,7 @@ class _Search:
         of_shell = [(active, "it is active in your shell")] if active.is_absolute() else []
         kept = list(self._kept_for_it())
         for venv, because in (*kept, *of_shell) if is_own else (*of_shell, *kept):
-            if "python" in self.served or self.home.is_relative_to(venv.resolve()):
+            if "python" in self.served or self._holds_home(venv):
                 continue
             if found := self._venv(venv, because):
                 parts = (str(part) for part in _real(venv, (*_OF_A_PREFIX, _VENV_FILE)))
@@ -146,6 +145,10 @@ class _Search:
                 for name in newest:
                     yield root / name, f"{file} is in the folder"
 
+    def _holds_home(self, path: Path) -> bool:
+        """Or is it."""
+        return self.home.is_relative_to(realpath(path))
+
     def _place(self, one: Cache | Keeper | Place) -> Path:
         """What its variable says, else below the home."""
         given = self.environment.get(one.variable, "")
@@ -169,15 +172,17 @@ class _Search:
                 yield from self._of_entry(entry, f"{text} is on your PATH")
 
     def of_the_user(self) -> Iterator[Toolchain]:
-        """What `pip install --user` installed for the system's Python, where the folder has none of its own."""
+        """What `pip install --user` installed for the system's Python, where there is a folder that has none."""
         base = self._place(USER_BASE)
-        for site in sorted(base.glob("lib/python3*/site-packages")) if "python" not in self.served else ():
-            if isdir(Path("/usr/lib") / (version := site.parent.name)):
+        wanted = isdir(self.folder) and "python" not in self.served
+        for site in sorted(base.glob("lib/python3*/site-packages")) if wanted else ():
+            if isdir(Path("/usr/lib") / (version := site.parent.name)) and not self._holds_home(site):
                 name, because = f"packages of pip install --user ({version})", f"{site} is in your home"
                 inside = f".local/lib/{version}/site-packages"
                 yield Toolchain(name, because, (str(site.resolve()),), needed=False, below_home=inside)
                 scripts = {name for record in site.glob("*.dist-info/RECORD") for name in _scripts_in(record)}
-                seen = tuple(str(base / "bin" / name) for name in sorted(scripts) if isfile(base / "bin" / name))
+                paths = (base / "bin" / name for name in sorted(scripts))
+                seen = tuple(str(path) for path in paths if isfile(path) and not islink(path))
                 if seen:
                     yield Toolchain(f"programs of {version}", because, seen, (str(base / "bin"),), needed=False)
 
@@ -187,12 +192,12 @@ class _Search:
             because = next(wanted, None)
             program = shutil.which(cache.program, path=self.environment.get("PATH", "")) if cache.program else None
             if because and program and not _in_system(own := Path(realpath(program))) and own.name == cache.program:
-                links = {program: str(own)} if islink(program) else {}
-                entry = dirname(program) if links else str(own.parent)
+                links = {abspath(program): str(own)} if islink(program) else {}
+                entry = dirname(abspath(program)) if links else str(own.parent)
                 why = f"{because} is in the folder"
                 yield Toolchain(cache.program, why, (str(own),), (entry,), needed=False, links=links)
             path = self._place(cache) / cache.part
-            if because and isdir(path) and not self.home.is_relative_to(real := path.resolve()):
+            if because and isdir(path) and not self._holds_home(real := path.resolve()):
                 inside = f"{cache.root}/{cache.part}".rstrip("/")
                 why = f"{because} is in the folder; what is written to it is thrown away"
                 yield Toolchain(f"cache of {cache.name}", why, (str(real),), needed=False, below_home=inside)
@@ -205,7 +210,7 @@ class _Search:
                 return
         if entry == Path(self.environment.get("CARGO_HOME") or self.home / ".cargo") / "bin":
             yield from self._defaults(next(one for one in MANAGERS if one.name == "rustup"), because)
-        if any(entry == self._place(one) / "bin" for one in PROGRAMS):
+        if real.parent != self.home and any(entry == self._place(one) / "bin" for one in PROGRAMS):
             yield Toolchain(f"programs in {entry}", because, (str(real),), (str(real),), needed=False)
             return
         seen = self._of_prefix(real.parent)
@@ -228,9 +233,9 @@ class _Search:
     def _around(self, program: Path, packages: Path) -> tuple[str, ...]:
         """The virtual environment that a program has for itself, the global npm `packages`, or the installation."""
         prefix = program.parent.parent
-        if self.home.is_relative_to(prefix) or program.is_relative_to(self.folder) or not isfile(program):
+        if self._holds_home(prefix) or program.is_relative_to(self.folder) or not isfile(program):
             return ()
-        if program.is_relative_to(real := Path(realpath(packages))):
+        if program.is_relative_to(real := Path(realpath(packages))) and not self._holds_home(real):
             return tuple(dict.fromkeys((str(packages), str(real))))
         base = _base_of(prefix)
         if base and ((seen := self._of_prefix(base)) or _in_system(base)):
@@ -258,7 +263,7 @@ class _Search:
     def _of_prefix(self, prefix: Path) -> tuple[str, ...]:
         """What may be seen of an installation: nothing of the system's, which is seen anyway, or of a folder that
         is no installation or has the home in it."""
-        if _in_system(prefix) or self.home.is_relative_to(prefix) or not isdir(prefix):
+        if _in_system(prefix) or self._holds_home(prefix) or not isdir(prefix):
             return ()
         if any(_inside_an_install(manager, root, prefix) for manager, root in self.roots.items()):
             return _with_its_links(prefix)

@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import replace
+from glob import iglob
 from os.path import expanduser, isfile
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,9 @@ _DEEP = ("", "*/", "*/*/", "*/*/*/")
 
 def _is_built(rule: FolderRule) -> bool:
     """By a tool whose files say where the folder is on this machine: they work at no other path."""
-    place = Path(rule.host)
-    left = [name for file, name in _BUILDERS.items() if isfile(place / file)]
-    return any(True for name in left for above in _DEEP for _ in place.glob(f"{above}{name}"))
+    left = [name for file, name in _BUILDERS.items() if isfile(f"{rule.host}/{file}")]
+    patterns = [above + name for name in left for above in _DEEP]
+    return any(any(iglob(pattern, root_dir=rule.host, include_hidden=True)) for pattern in patterns)
 
 
 def _has_git(rule: FolderRule) -> bool:

@@ -107,7 +107,8 @@ def seen(
     home = Path(environment.get("HOME") or expanduser("~"))
     mounts, programs = {(root := str(_root_of(real))): root}, [str(real.parent)]  # what stands where inside
     for needed in _interpreters(real, environment.get("PATH")):
-        chains = find(Path(os.devnull), {**environment, "PATH": str(needed.parent)}, home)
+        around = find(Path(os.devnull), {**environment, "PATH": str(needed.parent)}, home)
+        chains = [one for one in around if not one.links]  # not what other programs beside it are links to
         mounts |= {path: path for one in chains for path in one.mounts}
         programs += [path for one in chains for path in one.path]
         if not chains and not _of_the_system(needed.resolve()):  # one that was unpacked somewhere
