@@ -251,11 +251,12 @@ def test_programs_that_links_on_the_path_lead_to(folder: Path, home: Path) -> No
 
 
 def test_no_programs_lead_to_the_whole_home(folder: Path, home: Path, system_python: str) -> None:
-    for place in (home / "bin" / "mine", home / "entry" / "other"):
+    for place in (home / "bin" / "mine", home / "entry" / "other", home / "work" / "bin" / "deep"):
         program(place, "a script with a password")
     (home / "lib").mkdir()
     (home / "lib" / "node_modules").symlink_to(home)
     (home / "entry" / "mine").symlink_to(home / "bin" / "mine")
+    (home / "entry" / "deep").symlink_to(home / "work" / "bin" / "deep")
     (home / ".local" / "lib" / system_python).mkdir(parents=True)
     (home / ".local" / "lib" / system_python / "site-packages").symlink_to(home)
     assert find(folder, {"PATH": f"{home}/bin:{home}/entry", "GOPATH": str(home)}, home) == ()
