@@ -3,6 +3,7 @@
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -30,7 +31,7 @@ from stockade_sandbox.limits.usage import Usage, count
 from stockade_sandbox.overlay import Review
 from stockade_sandbox.overlay.watch import is_for_writing
 from stockade_sandbox.policy import GIB, KIB, MIB, CopyRule, FolderMode, FolderRule, Limits, Policy, file_limit
-from stockade_sandbox.processes import open_files, taken_files
+from stockade_sandbox.processes import is_stopped, open_files, taken_files
 from stockade_sandbox.results import FolderLayer
 from tests.conformance.ordinary_user import run_as_ordinary_user
 
@@ -206,6 +207,25 @@ def test_what_is_written_while_others_free_as_much_is_seen(tmp_path: Path, monke
     (tmp_path / "x").write_bytes(bytes(20 * MIB))
     assert told.wait(60)
     watch.stop()
+
+
+def test_what_was_stopped_stays_so_when_it_has_been_counted(tmp_path: Path) -> None:
+    told = threading.Event()
+    stopped, running = (subprocess.Popen(["sleep", "1000"]) for _ in range(2))
+    try:
+        stopped.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, stopped.pid, os.WSTOPPED)
+        pids = (stopped.pid, running.pid)
+        watch = DiskWatch([tmp_path], 16 * MIB, lambda _: told.set(), lambda: None, lambda: None, lambda: pids)
+        watch.start()
+        (tmp_path / "x").write_bytes(bytes(20 * MIB))
+        assert told.wait(60)
+        watch.stop()
+        assert (is_stopped(stopped.pid), is_stopped(running.pid)) == (True, False)
+    finally:
+        stopped.kill()
+        running.kill()
+        stopped.wait(), running.wait()
 
 
 def test_a_removed_file_is_found_while_it_is_open(tmp_path: Path) -> None:

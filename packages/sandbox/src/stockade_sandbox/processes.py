@@ -100,7 +100,7 @@ def _state(pid: int) -> str:
         return "X"
 
 
-def _is_stopped(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     """As a job is. One whose guard traces it (launcher/trace.c) looks so for a moment whenever it starts something."""
     for _ in range(_MOMENTS):
         if (state := _state(pid)) != "t":
@@ -124,7 +124,7 @@ def frozen(guard: int) -> Iterator[None]:
     try:
         while True:
             below = [pid for pid in descendants(guard) if pid != guard and pids_of(pid)[-1:] != [1]]
-            new = [pid for pid in below if pid not in ours and not _is_stopped(pid)]
+            new = [pid for pid in below if pid not in ours and not is_stopped(pid)]
             for pid in new:  # also one that looked stopped before: its guard was slow
                 ours[pid] = start_time(pid)
                 with suppress(ProcessLookupError):

@@ -31,7 +31,7 @@ from typing import Self
 from stockade_sandbox.limits import usage as usage_module
 from stockade_sandbox.limits.usage import Usage, count
 from stockade_sandbox.policy import GIB, KIB, MIB, file_limit, margin
-from stockade_sandbox.processes import descendants, open_files, start_time
+from stockade_sandbox.processes import descendants, is_stopped, open_files, start_time
 from stockade_sandbox.results import FolderLayer
 
 _NONE = subprocess.DEVNULL
@@ -314,19 +314,21 @@ _ANY = Bounds(sys.maxsize, sys.maxsize)
 
 
 class _Stopped:
-    """Inside, none of the processes runs; those they start while they are being stopped are stopped too."""
+    """Inside, none of the processes runs; those they start while they are being stopped are stopped too. What was
+    stopped before stays so after.
+    """
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
-        self._pids, self._found = pids, set[int]()
+        self._pids, self._found, self._ours = pids, set[int](), set[int]()
 
     def __enter__(self) -> Self:
-        before = -1
-        while before < len(self._found):
-            before = len(self._found)
-            for pid in self._pids():
-                if pid not in self._found:
-                    self._found.add(pid)
-                    _signal(pid, signal.SIGSTOP)
+        new = [0]
+        while new:
+            self._found.update(self._pids())
+            new = [pid for pid in self._found - self._ours if not is_stopped(pid)]
+            for pid in new:  # also one that somebody has continued since
+                self._ours.add(pid)
+                _signal(pid, signal.SIGSTOP)
         return self
 
     def until_ended(self) -> None:
@@ -336,7 +338,7 @@ class _Stopped:
             time.sleep(_TICK_S)
 
     def __exit__(self, *_: object) -> None:
-        for pid in self._found:
+        for pid in self._ours:
             _signal(pid, signal.SIGCONT)
 
 
